@@ -1,0 +1,258 @@
+#!/usr/bin/env python3
+"""Prepare the llama.cpp source that this project builds: fetch, verify, unpack, patch.
+
+    llama_cpp.py prepare DEST            what CMake runs; safe to run again, and after the patch was edited
+    llama_cpp.py prepare DEST --source D the same from a llama.cpp checkout D, which stays as it is
+    llama_cpp.py regenerate DEST         write the difference between DEST and the pristine source to the patch
+
+DEST/llama.cpp receives the patched source, DEST/llama_cpp the Python side of llama-cpp-python. Only the standard
+library and pip are needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import filecmp
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+VERSION = "0.3.36"
+SHA256 = "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e"
+COMMIT = "0c1e57098"  # of llama.cpp, as llama-cpp-python 0.3.36 vendors it
+SDIST = f"llama_cpp_python-{VERSION}.tar.gz"
+PATCH = Path(__file__).resolve().parent / "layer-skip.patch"
+
+# What a build of llama and ggml reads; the rest (tools, tests, documentation, models) stays in the archive.
+NEEDED = ("CMakeLists.txt", "LICENSE", "cmake/", "ggml/", "include/", "licenses/", "src/", "vendor/")
+
+
+class SourceError(Exception):
+    """The source cannot be prepared; the text says why and what to do."""
+
+
+def cache_folder() -> Path:
+    """The user's cache folder for this project: VIA_SD_CACHE, else the platform's convention."""
+    if override := os.environ.get("VIA_SD_CACHE"):
+        return Path(override)
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "via-sd-local"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "via-sd-local" / "Cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "via-sd-local"
+
+
+def sha256_of(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def fetch() -> Path:
+    """The path of the verified source distribution in the cache; pip downloads it when it is not there."""
+    archive = cache_folder() / "sources" / SDIST
+    if archive.is_file() and sha256_of(archive) == SHA256:
+        return archive
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder]
+        command += ["--no-binary", "llama-cpp-python", f"llama-cpp-python=={VERSION}"]
+        print(f"downloading {SDIST} (77 MB) with pip", file=sys.stderr)
+        # pip builds the metadata of what it downloads; that must not compile anything
+        run = subprocess.run(command, env={**os.environ, "CMAKE_ARGS": "-DLLAMA_BUILD=OFF"}, check=False)
+        fetched = Path(folder) / SDIST
+        if run.returncode != 0 or not fetched.is_file():
+            raise SourceError(
+                f"pip could not download {SDIST}; check the network, or put the file into {archive.parent} by hand"
+            )
+        if (found := sha256_of(fetched)) != SHA256:
+            raise SourceError(f"{SDIST} has SHA-256 {found}, expected {SHA256}; the download is not the pinned one")
+        os.replace(fetched, archive)
+    return archive
+
+
+def unpack(archive: Path, dest: Path) -> None:
+    """Unpack what is needed into DEST, whole or not at all."""
+    partial = dest.with_name(dest.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    root = f"llama_cpp_python-{VERSION}/"
+    vendored = root + "vendor/llama.cpp/"
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            name = member.name
+            if name.startswith(vendored):
+                inner = name[len(vendored) :]
+                if not inner.startswith(NEEDED):
+                    continue
+                target = partial / "llama.cpp" / inner
+            elif name.startswith(root + "llama_cpp/") or name == root + "LICENSE.md":
+                target = partial / name[len(root) :]
+            else:
+                continue
+            if member.isfile():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with tar.extractfile(member) as source, target.open("wb") as out:  # type: ignore[union-attr]
+                    shutil.copyfileobj(source, out)
+                os.utime(target, (member.mtime, member.mtime))
+    shutil.rmtree(dest, ignore_errors=True)
+    partial.rename(dest)
+
+
+def hunks(patch: str) -> dict[str, list[tuple[list[str], list[str]]]]:
+    """file name → [(lines before, lines after)], from a unified diff."""
+    files: dict[str, list[tuple[list[str], list[str]]]] = {}
+    current: list[tuple[list[str], list[str]]] = []
+    for line in patch.splitlines():
+        if line.startswith("+++ b/"):
+            current = files.setdefault(line[len("+++ b/") :].split("\t")[0], [])
+        elif line.startswith("@@"):
+            current.append(([], []))
+        elif line.startswith("--- "):
+            continue
+        elif current and line[:1] in (" ", ""):
+            current[-1][0].append(line[1:])
+            current[-1][1].append(line[1:])
+        elif current and line.startswith("+"):
+            current[-1][1].append(line[1:])
+        elif current and line.startswith("-"):
+            raise SourceError(f"{PATCH.name} removes a line ({line!r}); it must only insert")
+    return files
+
+
+def positions(lines: list[str], block: list[str]) -> list[int]:
+    return [i for i in range(len(lines) - len(block) + 1) if lines[i : i + len(block)] == block]
+
+
+def patched(root: Path, patch: str, *, reverse: bool = False) -> dict[str, str]:
+    """file name → text after applying (or taking back) the patch to the files under ROOT, which stay as they are.
+
+    Every hunk must match exactly once; hunks that are in place already are left alone.
+    """
+    texts: dict[str, str] = {}
+    for name, file_hunks in hunks(patch).items():
+        path = root / name
+        if not path.is_file():
+            raise SourceError(f"{root} has no {name}: it is not llama.cpp {COMMIT}, the version that the patch is for")
+        lines = path.read_text(encoding="utf-8").split("\n")
+        for number, (before, after) in enumerate(file_hunks, 1):
+            old, new = (after, before) if reverse else (before, after)
+            in_place = positions(lines, new) and not (reverse and positions(lines, old))
+            if in_place:
+                continue
+            found = positions(lines, old)
+            if len(found) != 1:
+                raise SourceError(
+                    f"hunk {number} of {PATCH.name} matches {len(found)} places of {name}: the source is not llama.cpp "
+                    f"{COMMIT} (llama-cpp-python {VERSION}); use that version, or regenerate the patch for yours "
+                    "(patches/README.md)"
+                )
+            lines[found[0] : found[0] + len(old)] = new
+        texts[name] = "\n".join(lines)
+    return texts
+
+
+def write_changed(root: Path, texts: dict[str, str]) -> int:
+    """Write the texts that differ from the files under ROOT; returns how many (mtimes decide what is rebuilt)."""
+    count = 0
+    for name, text in texts.items():
+        path = root / name
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8", newline="\n")
+            count += 1
+    return count
+
+
+def copy_checkout(source: Path, dest: Path, leave: set[str]) -> None:
+    """Copy a checkout's needed files that differ into DEST, but for those in LEAVE."""
+    if not (source / "src" / "llama-graph.cpp").is_file():
+        raise SourceError(f"{source} is not a llama.cpp checkout: it has no src/llama-graph.cpp")
+    for entry in NEEDED:
+        for path in sorted((source / entry).rglob("*")) if entry.endswith("/") else [source / entry]:
+            name = path.relative_to(source).as_posix()
+            target = dest / name
+            if name in leave or not path.is_file():
+                continue
+            if not (target.is_file() and filecmp.cmp(path, target, shallow=False)):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, target)
+
+
+def prepare(dest: Path, source: Path | None) -> None:
+    """Bring DEST to the pinned (or given) source with the current patch, touching as few files as possible."""
+    archive = fetch()
+    origin = f"checkout {source}" if source else SHA256
+    patch = PATCH.read_text(encoding="utf-8")
+    record = dest / "applied.patch"
+    marker = dest / "origin"
+    tree = dest / "llama.cpp"
+    if not marker.is_file() or marker.read_text(encoding="utf-8") != origin:
+        unpack(archive, dest)
+        if source:
+            shutil.rmtree(tree)
+    if source:
+        texts = patched(source, patch)
+        copy_checkout(source, tree, leave=set(texts))
+        count = write_changed(tree, texts)
+    else:
+        count = 0
+        if record.is_file() and record.read_text(encoding="utf-8") != patch:
+            count += write_changed(tree, patched(tree, record.read_text(encoding="utf-8"), reverse=True))
+        count += write_changed(tree, patched(tree, patch))
+    record.write_text(patch, encoding="utf-8")
+    marker.write_text(origin, encoding="utf-8")
+    print(f"llama.cpp {COMMIT}: patch in place, {count} files written")
+
+
+def regenerate(dest: Path) -> None:
+    """Write the patch anew from DEST/llama.cpp against the pristine source; refuses removals."""
+    with tempfile.TemporaryDirectory() as folder:
+        pristine = Path(folder) / "source"
+        unpack(fetch(), pristine)
+        text = ""
+        for path in sorted((dest / "llama.cpp").rglob("*")):
+            name = path.relative_to(dest / "llama.cpp").as_posix()
+            old = pristine / "llama.cpp" / name
+            if not path.is_file() or not old.is_file() or filecmp.cmp(path, old, shallow=False):
+                continue
+            lines = [p.read_text(encoding="utf-8").splitlines(keepends=True) for p in (old, path)]
+            text += "".join(difflib.unified_diff(lines[0], lines[1], f"a/{name}", f"b/{name}", n=4))
+    if not text:
+        raise SourceError(f"{dest / 'llama.cpp'} equals the pristine source; nothing to write")
+    changes = hunks(text)  # raises on removals
+    PATCH.write_text(text, encoding="utf-8", newline="\n")
+    (dest / "applied.patch").write_text(text, encoding="utf-8")
+    inserted = sum(len(new) - len(old) for file in changes.values() for old, new in file)
+    print(f"wrote {PATCH.name}: {inserted} lines inserted")
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    one = commands.add_parser("prepare")
+    one.add_argument("dest", type=Path)
+    one.add_argument("--source", type=Path, help="a llama.cpp checkout to build instead of the pinned source")
+    two = commands.add_parser("regenerate")
+    two.add_argument("dest", type=Path)
+    args = parser.parse_args(argv)
+    try:
+        if args.command == "prepare":
+            prepare(args.dest.resolve(), args.source.resolve() if args.source else None)
+        else:
+            regenerate(args.dest.resolve())
+    except (SourceError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

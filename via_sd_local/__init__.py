@@ -1,0 +1,1 @@
+"""Three-tier speculative decoding for GGUF models on llama.cpp."""
