@@ -1,0 +1,137 @@
+"""Loads the patched libllama under llama-cpp-python's own bindings, and declares what the patch adds.
+
+Import `llama` from here instead of importing llama_cpp: llama-cpp-python binds whichever libllama it finds first,
+and only ours has layer masks. Its Python side comes with this package, in the version that the library was built
+from, so no other installed version can get between them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import logging
+import os
+import sys
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+__all__ = [
+    "build_info",
+    "get_layer_input",
+    "get_layer_skip",
+    "llama",
+    "set_layer_input",
+    "set_layer_skip",
+    "take_errors",
+]
+
+PACKAGE = Path(__file__).resolve().parent
+LIBRARIES = PACKAGE / "lib"
+VENDORED = PACKAGE / "_vendor"
+
+_LOG_LEVELS = {1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.ERROR}  # ggml_log_level
+
+
+@contextmanager
+def _import_ours() -> Iterator[None]:
+    """While inside, `import llama_cpp` finds the vendored bindings, and they find our library."""
+    variable = "LLAMA_CPP_LIB_PATH"
+    before = os.environ.get(variable)
+    os.environ[variable] = str(LIBRARIES)
+    sys.path.insert(0, str(VENDORED))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(VENDORED))
+        if before is None:
+            del os.environ[variable]
+        else:
+            os.environ[variable] = before
+
+
+def _check_importable() -> None:
+    loaded = sys.modules.get("llama_cpp")
+    if loaded is not None and not Path(loaded.__file__ or "").is_relative_to(VENDORED):
+        raise ImportError(
+            f"llama_cpp was imported from {loaded.__file__} before via_sd_local, with a llama.cpp that has no layer "
+            "masks; import via_sd_local first (it provides llama_cpp, too)"
+        )
+    if not (VENDORED / "llama_cpp").is_dir() or not (LIBRARIES / "build.json").is_file():
+        raise ImportError(
+            f"{PACKAGE} has no built llama.cpp; run `make install` in the project's folder, or `pip install .`"
+        )
+
+
+_check_importable()
+if TYPE_CHECKING:
+    import llama_cpp.llama_cpp as llama
+else:
+    with _import_ours():
+        import llama_cpp.llama_cpp as llama
+
+_lib: ctypes.CDLL = llama._lib
+
+
+def build_info() -> dict[str, Any]:
+    """What the build recorded: llama.cpp's commit, the patch's hash, compiler, backends, AMX verdict."""
+    info: dict[str, Any] = json.loads((LIBRARIES / "build.json").read_text(encoding="utf-8"))
+    return info
+
+
+def _declare(name: str, arguments: list[Any], result: Any) -> Any:
+    try:
+        function = getattr(_lib, name)
+    except AttributeError:
+        raise ImportError(
+            f"{_lib._name} has no {name}: it is not the patched llama.cpp; build again with `make install`"
+        ) from None
+    function.argtypes, function.restype = arguments, result
+    return function
+
+
+_context = llama.llama_context_p_ctypes
+_bytes = ctypes.POINTER(ctypes.c_uint8)
+
+# const char * (ctx, skip [n], n): None, or why the mask is refused
+set_layer_skip = _declare("llama_set_layer_skip", [_context, ctypes.c_char_p, ctypes.c_size_t], ctypes.c_char_p)
+# size_t (ctx, skip [n], n): the length of the mask in force
+get_layer_skip = _declare("llama_get_layer_skip", [_context, _bytes, ctypes.c_size_t], ctypes.c_size_t)
+# bool (ctx, il, enable)
+set_layer_input = _declare("llama_set_layer_input", [_context, ctypes.c_int32, ctypes.c_bool], ctypes.c_bool)
+# const float * (ctx, il): [n_tokens, n_embd] or None
+get_layer_input = _declare("llama_get_layer_input", [_context, ctypes.c_int32], ctypes.POINTER(ctypes.c_float))
+
+#
+# llama.cpp's log: errors become the text of exceptions, everything goes to the `via_sd_local.llama_cpp` logger
+#
+
+_logger = logging.getLogger("via_sd_local.llama_cpp")
+_logger.addHandler(logging.NullHandler())
+_logger.propagate = False
+_errors: deque[str] = deque(maxlen=16)
+_last_level = logging.INFO
+
+
+@llama.llama_log_callback  # type: ignore[untyped-decorator]
+def _on_log(level: int, text: bytes, _user_data: ctypes.c_void_p) -> None:
+    global _last_level
+    _last_level = _LOG_LEVELS.get(level, _last_level)  # level 5 continues the previous line
+    line = text.decode("utf-8", "replace").rstrip("\n")
+    if line.strip(" ."):
+        if _last_level == logging.ERROR:
+            _errors.append(line)
+        _logger.log(_last_level, "%s", line)
+
+
+llama.llama_log_set(_on_log, ctypes.c_void_p(0))
+llama.llama_backend_init()
+
+
+def take_errors() -> list[str]:
+    """llama.cpp's error lines since the last call, oldest first, without the names of its functions."""
+    lines = [line.split(": ", 1)[1] if ": " in line else line for line in _errors]
+    _errors.clear()
+    return lines

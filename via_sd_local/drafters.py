@@ -1,0 +1,175 @@
+"""What proposes tokens: a smaller GGUF, or a look into the text so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from .arrays import Floats
+from .errors import ModelError
+from .model import Model
+from .tiers import Recorder, Tracked, common_prefix
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Proposed tokens, and the drafter's own probability of each (empty where it has none)."""
+
+    tokens: list[int]
+    confidences: list[float]
+
+
+class Drafter(Protocol):
+    """Proposes what may follow; whatever it proposes, lossless modes emit the verifier's own choice."""
+
+    def propose(self, text: Sequence[int], limit: int) -> Draft:
+        """At most `limit` tokens to follow `text`, the whole text so far, prompt included."""
+        ...
+
+    def observe(self, accepted: int) -> None:
+        """How many tokens of the last draft were accepted."""
+        ...
+
+    def record_with(self, recorder: Recorder) -> None:
+        """Report the drafter's own passes there from now on."""
+        ...
+
+    def close(self) -> None:
+        """Free what it holds."""
+        ...
+
+
+class ModelDrafter:
+    """A small model of the same vocabulary that drafts greedily; its KV cache follows the text by itself."""
+
+    def __init__(
+        self,
+        model: Model,
+        verifier: Model,
+        *,
+        n_ctx: int,
+        n_threads: int | None = None,
+        min_confidence: float = 0.0,
+    ) -> None:
+        """Check the vocabularies and allocate the context.
+
+        A draft ends early at a token that the model gives less than `min_confidence`. Raises ModelError when the
+        two models cannot work together.
+        """
+        if not 0 <= min_confidence < 1:
+            raise ValueError(f"min_confidence is {min_confidence}; it is a probability below 1")
+        check_vocabulary(model, verifier)
+        self._tracked = Tracked(model, n_ctx=n_ctx, n_threads=n_threads)
+        if not self._tracked.can_rewind:
+            self._tracked.close()
+            raise ModelError(
+                f"{model.path}: this model cannot draft: its state cannot be rolled back (it is recurrent)"
+            )
+        self._n_vocab = min(model.n_vocab, verifier.n_vocab)
+        self._min_confidence = min_confidence
+
+    def propose(self, text: Sequence[int], limit: int) -> Draft:
+        tracked = self._tracked
+        limit = min(limit, tracked.context.n_ctx - len(text) + 1)
+        if limit < 1:
+            return Draft([], [])
+        known = tracked.reuse(text, len(text) - 1)
+        logits = self._decode(text[known:])
+        tokens: list[int] = []
+        confidences: list[float] = []
+        while True:
+            token = int(logits.argmax())
+            confidence = float(1.0 / np.exp(logits - logits[token]).sum())
+            if confidence < self._min_confidence:
+                break
+            tokens.append(token)
+            confidences.append(confidence)
+            if len(tokens) == limit:
+                break
+            logits = self._decode([token])
+        return Draft(tokens, confidences)
+
+    def _decode(self, tokens: Sequence[int]) -> Floats:
+        row: Floats = self._tracked.append(tokens)[: self._n_vocab]
+        return row
+
+    def observe(self, accepted: int) -> None:
+        """Nothing to do: the next text says which tokens stayed."""
+
+    def record_with(self, recorder: Recorder) -> None:
+        self._tracked.recorder = recorder
+
+    def close(self) -> None:
+        self._tracked.close()
+
+
+class PromptLookup:
+    """Proposes what followed the last occurrence of the text's own last few tokens; the longest match first.
+
+    An index from each n-gram to where it last ended makes the cost of a token constant.
+    """
+
+    def __init__(self, *, max_ngram: int = 4, min_ngram: int = 2) -> None:
+        """Match between `min_ngram` and `max_ngram` tokens."""
+        if not 1 <= min_ngram <= max_ngram:
+            raise ValueError(f"min_ngram {min_ngram} and max_ngram {max_ngram} must satisfy 1 <= min <= max")
+        self._sizes = range(max_ngram, min_ngram - 1, -1)
+        self._text: list[int] = []
+        self._ends: dict[tuple[int, ...], int] = {}  # an n-gram → the position after its last occurrence
+
+    def propose(self, text: Sequence[int], limit: int) -> Draft:
+        self._follow(text)
+        n = len(self._text)
+        for size in self._sizes:
+            end = self._ends.get(tuple(self._text[n - size :])) if size < n else None
+            if end is not None:
+                return Draft(self._text[end : end + limit], [])
+        return Draft([], [])
+
+    def _follow(self, text: Sequence[int]) -> None:
+        """Bring the index up to `text`; its last n-grams stay out, or they would find themselves."""
+        if common_prefix(self._text, text) < len(self._text):
+            self._text, self._ends = [], {}
+        for position in range(len(self._text), len(text)):
+            for size in self._sizes:
+                if position >= size:
+                    self._ends[tuple(text[position - size : position])] = position
+            self._text.append(text[position])
+
+    def observe(self, accepted: int) -> None:
+        """Nothing to do: the next text says which tokens stayed."""
+
+    def record_with(self, recorder: Recorder) -> None:
+        """It runs no passes."""
+
+    def close(self) -> None:
+        """It holds nothing."""
+
+
+def check_vocabulary(draft: Model, verifier: Model) -> None:
+    """Raise ModelError unless a draft token means the same to both models; padding at the end may differ."""
+    if draft.path == verifier.path:
+        return
+    pair = f"the draft {draft.path.name} cannot serve the verifier {verifier.path.name}"
+    if draft.vocab_type != verifier.vocab_type:
+        raise ModelError(f"{pair}: their tokenizers are of types {draft.vocab_type} and {verifier.vocab_type}")
+    for name in ("bos", "eos"):
+        theirs, ours = getattr(draft, name), getattr(verifier, name)
+        if theirs != ours:
+            raise ModelError(f"{pair}: {name.upper()} is token {theirs} in the one and {ours} in the other")
+    for token in range(min(draft.n_vocab, verifier.n_vocab)):
+        theirs, ours = draft.token_text(token), verifier.token_text(token)
+        if theirs != ours:
+            raise ModelError(f"{pair}: token {token} is {_shown(theirs)} in the one and {_shown(ours)} in the other")
+    if draft.eog != verifier.eog:
+        token = min(draft.eog ^ verifier.eog)
+        raise ModelError(
+            f"{pair}: token {token} ({_shown(verifier.token_text(token))}) ends the text in only one of them"
+        )
+
+
+def _shown(text: bytes) -> str:
+    return repr(text.decode("utf-8", "replace"))

@@ -1,0 +1,114 @@
+"""Which sublayers of the verifier the slim tier skips."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+_ITEM = re.compile(r"([af]?)(\d+)(?:-(\d+))?")
+_ATTN, _FFN = 1, 2  # the bits of native/llama-layer-skip.h
+
+
+@dataclass(frozen=True, slots=True)
+class LayerMask:
+    """A set of skipped sublayers of a model with `n_layer` layers; `attn` and `ffn` hold layer indices from 0."""
+
+    n_layer: int
+    attn: frozenset[int] = frozenset()
+    ffn: frozenset[int] = frozenset()
+
+    def __post_init__(self) -> None:
+        if self.n_layer < 1:
+            raise ValueError(f"n_layer is {self.n_layer}; a model has at least one layer")
+        for layer in sorted(self.attn | self.ffn):
+            if not 0 <= layer < self.n_layer:
+                raise ValueError(f"the mask names layer {layer}; the model's layers are 0 to {self.n_layer - 1}")
+
+    @classmethod
+    def of(cls, n_layer: int, *, attn: Iterable[int] = (), ffn: Iterable[int] = ()) -> LayerMask:
+        """The mask from any collections of layer indices; ValueError for one that is out of range."""
+        return cls(n_layer, frozenset(attn), frozenset(ffn))
+
+    @classmethod
+    def below(cls, n_layer: int, layer: int) -> LayerMask:
+        """The mask that skips every layer below `layer` whole."""
+        return cls.of(n_layer, attn=range(layer), ffn=range(layer))
+
+    @classmethod
+    def parse(cls, text: str, n_layer: int) -> LayerMask:
+        """Read `"12-17"` (whole layers), `"a3,f3,12-17"` (a: attention, f: FFN), or `""` / `"none"`.
+
+        Raises ValueError that names the item which cannot be read, or the layer that does not exist.
+        """
+        attn: set[int] = set()
+        ffn: set[int] = set()
+        items = [] if text.strip().lower() in ("", "none") else text.split(",")
+        for item in (item.strip().lower() for item in items):
+            match = _ITEM.fullmatch(item)
+            if match is None:
+                raise ValueError(
+                    f"mask item {item!r} in {text!r} is none of 12, 12-17, a12, f12-17, … (a: attention, f: FFN)"
+                )
+            part, first, last = match[1], int(match[2]), int(match[3] or match[2])
+            if last < first:
+                raise ValueError(f"mask item {item!r} ends before it begins; write {last}-{first}")
+            if last >= n_layer:
+                raise ValueError(f"mask item {item!r} names layer {last}; the model's layers are 0 to {n_layer - 1}")
+            if part != "f":
+                attn.update(range(first, last + 1))
+            if part != "a":
+                ffn.update(range(first, last + 1))
+        return cls.of(n_layer, attn=attn, ffn=ffn)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> LayerMask:
+        """The mask from what `to_json` returns; ValueError for anything else."""
+        try:
+            n_layer, attn, ffn = data["n_layer"], data["attn"], data["ffn"]
+        except (KeyError, TypeError):
+            raise ValueError(f"a mask needs n_layer, attn and ffn, not {data!r}") from None
+        if not all(type(value) is int for value in (n_layer, *attn, *ffn)):
+            raise ValueError(f"a mask holds integers, not {data!r}")
+        return cls.of(n_layer, attn=attn, ffn=ffn)
+
+    def to_json(self) -> dict[str, Any]:
+        """`{"n_layer": int, "attn": [int], "ffn": [int]}`, sorted."""
+        return {"n_layer": self.n_layer, "attn": sorted(self.attn), "ffn": sorted(self.ffn)}
+
+    def to_bytes(self) -> bytes:
+        """`[n_layer]` bytes as `llama_set_layer_skip` takes them; empty for the full model."""
+        if not self:
+            return b""
+        return bytes(_ATTN * (il in self.attn) | _FFN * (il in self.ffn) for il in range(self.n_layer))
+
+    def __len__(self) -> int:
+        """The number of skipped sublayers; 0 (false) for the full model."""
+        return len(self.attn) + len(self.ffn)
+
+    @property
+    def skip_ratio(self) -> float:
+        """Skipped sublayers as a share of all 2 · n_layer."""
+        return len(self) / (2 * self.n_layer)
+
+    @property
+    def first(self) -> int | None:
+        """The first layer with a skipped sublayer; None for the full model."""
+        return min(self.attn | self.ffn, default=None)
+
+    def __str__(self) -> str:
+        """The shortest text that `parse` reads back as this mask."""
+        whole = self.attn & self.ffn
+        items = [_ranges("", whole), _ranges("a", self.attn - whole), _ranges("f", self.ffn - whole)]
+        return ",".join(filter(None, items)) or "none"
+
+
+def _ranges(prefix: str, layers: Iterable[int]) -> str:
+    spans: list[list[int]] = []
+    for layer in sorted(layers):
+        if spans and layer == spans[-1][1] + 1:
+            spans[-1][1] = layer
+        else:
+            spans.append([layer, layer])
+    return ",".join(f"{prefix}{first}" if first == last else f"{prefix}{first}-{last}" for first, last in spans)

@@ -1,0 +1,89 @@
+"""What happened in one generation: counted events; every rate is derived on reading."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+PASS_KINDS = ("draft", "slim", "full", "resume")
+
+
+@dataclass(slots=True)
+class PassCount:
+    """Calls of llama_decode of one kind, the tokens that they decoded, and the seconds that they took."""
+
+    calls: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class Stats:
+    """Counters of one generation. Prefill (of verifier and drafter) is kept apart from the passes of decoding."""
+
+    mode: str
+    prompt_tokens: int = 0
+    reused_tokens: int = 0  # of the prompt, already in the verifier's cache
+    completion_tokens: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    blocks: int = 0  # rounds of the mode's loop
+    regions: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("A", "B", "C", "bonus"), 0))
+    passes: dict[str, PassCount] = field(default_factory=lambda: {kind: PassCount() for kind in PASS_KINDS})
+    prefill_seconds: float = 0.0
+    first_token_seconds: float = 0.0
+    seconds: float = 0.0  # wall time inside the engine, prefill included, the consumer's own time excluded
+
+    def record(self, kind: str, tokens: int, seconds: float) -> None:
+        """Count one pass; this is the `Recorder` that the tiers report to."""
+        if kind == "prefill":
+            self.prefill_seconds += seconds
+            return
+        count = self.passes[kind]
+        count.calls += 1
+        count.tokens += tokens
+        count.seconds += seconds
+
+    @property
+    def rejection_rate(self) -> float | None:
+        """Rejected draft tokens as a share of those drafted; None when none was."""
+        return 1 - self.accepted / self.drafted if self.drafted else None
+
+    @property
+    def acceptance_length(self) -> float | None:
+        """Tokens emitted a block, the verifier's own included; None before the first block."""
+        return (self.completion_tokens - 1) / self.blocks if self.blocks else None
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Emitted tokens after the first, a second of decoding (prefill excluded); None before there are any."""
+        decoding = self.seconds - self.first_token_seconds
+        return (self.completion_tokens - 1) / decoding if self.blocks and decoding > 0 else None
+
+    @property
+    def overhead_seconds(self) -> float:
+        """Wall time outside llama_decode."""
+        return self.seconds - self.prefill_seconds - sum(count.seconds for count in self.passes.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """Counters and rates under their names."""
+        return {
+            "mode": self.mode,
+            "prompt_tokens": self.prompt_tokens,
+            "reused_tokens": self.reused_tokens,
+            "completion_tokens": self.completion_tokens,
+            "drafted": self.drafted,
+            "accepted": self.accepted,
+            "regions": dict(self.regions),
+            "rejection_rate": self.rejection_rate,
+            "acceptance_length": self.acceptance_length,
+            "passes": {
+                kind: {"calls": count.calls, "tokens": count.tokens, "seconds": count.seconds}
+                for kind, count in self.passes.items()
+            },
+            "prefill_seconds": self.prefill_seconds,
+            "first_token_seconds": self.first_token_seconds,
+            "seconds": self.seconds,
+            "tokens_per_second": self.tokens_per_second,
+            "overhead_seconds": self.overhead_seconds,
+        }

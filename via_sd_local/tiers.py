@@ -1,0 +1,242 @@
+"""The verifier: one context of the large model that serves as full and as slim tier.
+
+Two watermarks describe its cache. Positions below `n_full` were computed by the full model, those from `n_full` up
+to `n_kv` by the slim one. A full pass first recomputes the latter, so full logits never depend on slim passes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeAlias
+
+import numpy as np
+
+from .arrays import Floats
+from .context import Context
+from .errors import NativeError
+from .mask import LayerMask
+from .model import Model
+
+# kind ("prefill", "draft", "slim", "full" or "resume"), tokens, seconds in llama_decode
+Recorder: TypeAlias = Callable[[str, int, float], None]
+
+
+def ignore(_kind: str, _tokens: int, _seconds: float) -> None:
+    """The recorder of someone who does not count."""
+
+
+def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+    """The length of the longest common prefix of two lists (by bisection, so that the comparisons run in C)."""
+    low, high = 0, min(len(a), len(b))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+class Tracked:
+    """A context together with the tokens whose K/V it holds; what interrupts a pass makes it start over, empty."""
+
+    def __init__(self, model: Model, *, n_ctx: int, n_threads: int | None) -> None:
+        self.model = model
+        self.context = Context(model, n_ctx=n_ctx, n_threads=n_threads)
+        self.cells: list[int] = []
+        self.recorder: Recorder = ignore
+        self._broken = False
+        self.can_rewind = self._probe_rewind()
+
+    def _probe_rewind(self) -> bool:
+        """Whether the last position can be forgotten alone; not so in recurrent and hybrid models."""
+        self.context.decode([0, 0], 0, 0)
+        possible = self.context.remove(1)
+        self.context.clear()
+        return possible
+
+    def close(self) -> None:
+        self.context.close()
+
+    @contextmanager
+    def _pass(self) -> Iterator[None]:
+        """Around every change of the cache: an exception in between leaves it marked as unknown."""
+        self._broken = True
+        yield
+        self._broken = False
+
+    def _remove(self, start: int) -> None:
+        if start < len(self.cells) and not self.context.remove(start):
+            raise NativeError(f"{self.model.path.name}: the KV cache cannot forget position {start} and what follows")
+
+    def rewind(self, n: int) -> None:
+        """Forget every position from `n` on."""
+        if n < len(self.cells):
+            with self._pass():
+                self._remove(n)
+                del self.cells[n:]
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self.context.clear()
+        self.cells.clear()
+        self._broken = False
+
+    def append(self, tokens: Sequence[int], kind: str = "draft") -> Floats:
+        """Decode tokens after those in the cache; returns the logits of the last one, `[n_vocab]`, until the next."""
+        with self._pass():
+            started = time.perf_counter()
+            logits = self.context.decode(tokens, len(self.cells), 1)
+            self.recorder(kind, len(tokens), time.perf_counter() - started)
+            self.cells += tokens
+        row: Floats = logits[0]
+        return row
+
+    def reuse(self, tokens: Sequence[int], limit: int) -> int:
+        """Keep the longest prefix of `tokens` that the cache holds, at most `limit`; returns its length."""
+        n = 0 if self._broken else min(common_prefix(self.cells, tokens), limit)
+        if n < len(self.cells) and (n == 0 or not self.can_rewind):
+            self.reset()
+            return 0
+        self.rewind(n)
+        return n
+
+
+class Verifier(Tracked):
+    """The large model with a mask for its slim tier; `mask` may be None where only full passes are needed."""
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        n_ctx: int,
+        mask: LayerMask | None = None,
+        n_threads: int | None = None,
+        resume: bool = True,
+    ) -> None:
+        """Allocate the context and try the mask; ValueError with llama.cpp's reason if it refuses the mask.
+
+        `resume=False` turns resuming off (for comparisons).
+        """
+        super().__init__(model, n_ctx=n_ctx, n_threads=n_threads)
+        self.mask = mask
+        self.n_full = 0
+        self._mask = mask.to_bytes() if mask else b""
+        self._inputs: list[Floats] = []  # rows that enter layer mask.first, for cells[n_full:]
+        self._resume_mask = b""
+        self.no_resume: str | None = "no mask"
+        if mask:
+            try:
+                self.context.set_mask(self._mask)
+                self.context.set_mask(b"")
+                self.no_resume = self._prepare_resume(mask) if resume else "turned off"
+            except BaseException:
+                self.close()
+                raise
+
+    @property
+    def n_kv(self) -> int:
+        """The number of positions in the cache."""
+        return len(self.cells)
+
+    def full(self, tokens: Sequence[int], rows: int, kind: str = "full") -> Floats:
+        """Append tokens and run the full model over everything that it has not computed yet.
+
+        Returns the logits of the last `rows` positions, `[rows, n_vocab]`, valid until the next pass. Without new
+        tokens it resumes where the slim passes left the full model's way, if it can.
+        """
+        pending = self.cells[self.n_full :]
+        with self._pass():
+            self._remove(self.n_full)
+            if not tokens and len(self._inputs) == len(pending) > 0 and self._resume_mask:
+                logits = self._resumed(rows)
+            else:
+                started = time.perf_counter()
+                logits = self.context.decode([*pending, *tokens], self.n_full, rows)
+                self.recorder(kind, len(pending) + len(tokens), time.perf_counter() - started)
+            self.cells += tokens
+            self.n_full = self.n_kv
+            self._inputs.clear()
+        return logits
+
+    def slim(self, tokens: Sequence[int]) -> Floats:
+        """Append tokens and run the slim model over them; returns their logits, `[len(tokens), n_vocab]`."""
+        assert self._mask, "a verifier without a mask has no slim tier"
+        with self._pass():
+            self.context.set_mask(self._mask)
+            started = time.perf_counter()
+            try:
+                logits = self.context.decode(tokens, self.n_kv, len(tokens))
+            finally:
+                self.context.set_mask(b"")
+            self.recorder("slim", len(tokens), time.perf_counter() - started)
+            if self._resume_mask and len(self._inputs) == self.n_kv - self.n_full:
+                inputs = self.context.layer_input(len(tokens))
+                if inputs is not None:
+                    self._inputs += list(inputs)
+            self.cells += tokens
+        return logits
+
+    def rewind(self, n: int) -> None:
+        super().rewind(n)
+        self.n_full = min(self.n_full, n)
+        del self._inputs[n - self.n_full :]
+
+    def reset(self) -> None:
+        super().reset()
+        self.context.set_mask(b"")
+        self.n_full = 0
+        self._inputs.clear()
+
+    def reuse(self, tokens: Sequence[int], limit: int) -> int:
+        """Keep the longest prefix of `tokens` that the full model has computed, at most `limit`; returns its length."""
+        return super().reuse(tokens, min(limit, self.n_full))
+
+    #
+    # resume: layers below the first skipped sublayer are the same in both tiers, so a full pass over tokens that a
+    # slim pass has just seen can start at that layer, from the slim pass's own hidden states
+    #
+
+    def _resumed(self, rows: int) -> Floats:
+        """Decode the pending cells again from the kept layer inputs, under the mask of the layers below."""
+        self.context.set_mask(self._resume_mask)
+        started = time.perf_counter()
+        try:
+            logits = self.context.decode_embeddings(np.stack(self._inputs), self.n_full, rows)
+        finally:
+            self.context.set_mask(b"")
+        self.recorder("resume", len(self._inputs), time.perf_counter() - started)
+        return logits
+
+    def _prepare_resume(self, mask: LayerMask) -> str | None:
+        """Set up resuming and try it on a few tokens; returns why not, if it cannot be done for this model."""
+        first = mask.first or 0
+        if first == 0:
+            return "the mask begins at layer 0"
+        if not self.can_rewind or not self.model.can_take_embeddings:
+            return "the model takes no embeddings of its own width"
+        resume_mask = LayerMask.below(mask.n_layer, first).to_bytes()
+        try:
+            self.context.set_mask(resume_mask)
+        except ValueError as error:
+            return str(error)
+        self.context.set_mask(b"")
+        self.context.keep_layer_input(first)
+        tokens = [token % self.model.n_vocab for token in (1, 2, 3, 5)]
+        full = self.context.decode(tokens, 0, len(tokens)).copy()
+        inputs = self.context.layer_input(len(tokens))
+        if inputs is None:
+            self.context.clear()
+            return "the architecture does not record layer inputs"
+        self.context.remove(0)
+        self.context.set_mask(resume_mask)
+        resumed = self.context.decode_embeddings(inputs, 0, len(tokens)).copy()
+        self.context.set_mask(b"")
+        self.context.clear()
+        # scaled embeddings (Gemma 2) and the like show as large differences; other kernels as tiny ones
+        if not np.abs(full - resumed).max() <= 1e-3 * np.abs(full).max():
+            return "the architecture treats embeddings and tokens differently"
+        self._resume_mask = resume_mask
+        return None
