@@ -65,6 +65,10 @@ const char * llama_context::set_layer_skip(const uint8_t * skip, size_t n) {
                " not recurrent, hybrid or encoder models";
     }
 
+    // these build their FFN by hand, where the patch does not reach
+    const bool own_ffn = model.arch == LLM_ARCH_APERTUS || model.arch == LLM_ARCH_GEMMA3N ||
+                         model.arch == LLM_ARCH_GRANITE_SWITCH;
+
     // other layers read the K/V of the last two layers that own a cache (Gemma 3n and 4)
     const int32_t n_own = hparams.n_layer_kv_from_start;
 
@@ -75,7 +79,16 @@ const char * llama_context::set_layer_skip(const uint8_t * skip, size_t n) {
         if ((skip[il] & ~(SKIP_ATTN | SKIP_FFN)) != 0) {
             return "a byte of the mask has a bit set that is neither 1 (attention) nor 2 (FFN)";
         }
+        if (own_ffn && (skip[il] & SKIP_FFN) != 0) {
+            return "this architecture can skip attention sublayers only";
+        }
         const bool no_attn = (skip[il] & SKIP_ATTN) != 0;
+        if (hparams.n_head_kv(il) == 0) {
+            if (no_attn && hparams.n_head(il) != 0) {
+                return "the mask skips the attention of a layer whose attention is linear";
+            }
+            continue; // a layer without attention reads no cache
+        }
         if (no_attn && n_own >= 0 && il < n_own && il >= n_own - 2) {
             return "the mask skips the attention of a layer whose K/V other layers reuse";
         }
@@ -99,6 +112,7 @@ const char * llama_context::set_layer_skip(const uint8_t * skip, size_t n) {
 
 const float * llama_context::get_layer_input(uint32_t il) {
     const bool recorded = il < embd_layer_inp.size() && embd_layer_inp[il].has_data() &&
+        cparams.embeddings_layer_inp[il] &&
         gf_res_prev_active != nullptr && gf_res_prev_active->get_layer_inp((int) il) != nullptr;
 
     return recorded ? get_embeddings_layer_inp(il) : nullptr;

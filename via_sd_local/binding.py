@@ -8,6 +8,7 @@ from, so no other installed version can get between them.
 from __future__ import annotations
 
 import ctypes
+import importlib
 import json
 import logging
 import os
@@ -22,6 +23,7 @@ __all__ = [
     "build_info",
     "get_layer_input",
     "get_layer_skip",
+    "import_llama_cpp",
     "llama",
     "set_layer_input",
     "set_layer_skip",
@@ -73,6 +75,11 @@ else:
         import llama_cpp.llama_cpp as llama
 
 _lib: ctypes.CDLL = llama._lib
+
+
+def import_llama_cpp(module: str) -> Any:
+    """A module of the vendored llama_cpp package, e.g. `"llama_chat_format"`."""
+    return importlib.import_module(f"llama_cpp.{module}")
 
 
 def build_info() -> dict[str, Any]:

@@ -18,21 +18,13 @@ from typing import Literal, TypeAlias
 
 from .arrays import Floats
 from .drafters import Draft, Drafter
-from .gate import DEFAULT_RULE, Region, Rule, Verdict, judge
+from .gate import Region, Verdict, judge
+from .policy import Mode, Policy
 from .sampling import Chooser
 from .stats import Stats
 from .tiers import Verifier
 
 FinishReason: TypeAlias = Literal["stop", "length"]
-
-
-class Mode(Enum):
-    """How drafts are checked."""
-
-    PLAIN = "plain"
-    SD = "sd"
-    EXACT = "exact"
-    TIERED = "tiered"
 
 
 class Tier(Enum):
@@ -58,25 +50,6 @@ class Block:
 
     tokens: list[int]
     tiers: list[Tier]
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """How a generation is run.
-
-    `draft_tokens` is the length of a draft, `rule` decides the regions, and `audit_every` is the most tokens that
-    the slim verifier may decide before the full one computes them again.
-    """
-
-    mode: Mode = Mode.PLAIN
-    draft_tokens: int = 3
-    rule: Rule = DEFAULT_RULE
-    audit_every: int = 32
-
-    def __post_init__(self) -> None:
-        for name in ("draft_tokens", "audit_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
 
 
 class Engine:

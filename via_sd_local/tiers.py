@@ -126,6 +126,7 @@ class Verifier(Tracked):
         self._mask = mask.to_bytes() if mask else b""
         self._inputs: list[Floats] = []  # rows that enter layer mask.first, for cells[n_full:]
         self._resume_mask = b""
+        self._input_scale = np.float32(1)
         self.no_resume: str | None = "no mask"
         if mask:
             try:
@@ -204,7 +205,8 @@ class Verifier(Tracked):
         self.context.set_mask(self._resume_mask)
         started = time.perf_counter()
         try:
-            logits = self.context.decode_embeddings(np.stack(self._inputs), self.n_full, rows)
+            inputs = np.stack(self._inputs) * self._input_scale
+            logits = self.context.decode_embeddings(inputs, self.n_full, rows)
         finally:
             self.context.set_mask(b"")
         self.recorder("resume", len(self._inputs), time.perf_counter() - started)
@@ -230,13 +232,18 @@ class Verifier(Tracked):
         if inputs is None:
             self.context.clear()
             return "the architecture does not record layer inputs"
-        self.context.remove(0)
-        self.context.set_mask(resume_mask)
-        resumed = self.context.decode_embeddings(inputs, 0, len(tokens)).copy()
-        self.context.set_mask(b"")
-        self.context.clear()
-        # scaled embeddings (Gemma 2) and the like show as large differences; other kernels as tiny ones
-        if not np.abs(full - resumed).max() <= 1e-3 * np.abs(full).max():
+        # some architectures (Gemma 1 and 2) scale embeddings, too, as they scale those of tokens
+        for scale in (np.float32(1), np.float32(self.model.n_embd**-0.5)):
+            self.context.clear()
+            self.context.set_mask(resume_mask)
+            resumed = self.context.decode_embeddings(inputs * scale, 0, len(tokens)).copy()
+            self.context.set_mask(b"")
+            if np.abs(full - resumed).max() <= 1e-3 * np.abs(full).max():
+                self._input_scale = scale
+                break
+        else:
+            self.context.clear()
             return "the architecture treats embeddings and tokens differently"
+        self.context.clear()
         self._resume_mask = resume_mask
         return None

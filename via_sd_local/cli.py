@@ -1,0 +1,33 @@
+"""The command `via-sd-local`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from . import __version__, complete, console, doctor, models_command
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser with all subcommands; each sets `command`, which takes the parsed arguments."""
+    parser = argparse.ArgumentParser(
+        prog="via-sd-local",
+        description="Three-tier speculative decoding (VIA-SD) for GGUF models on llama.cpp. "
+        "For a conversation: python -m via_sd_local.chat",
+    )
+    parser.add_argument("--version", action="version", version=f"via-sd-local {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    complete.add_parser(commands)
+    models_command.add_parser(commands)
+    doctor.add_parser(commands)
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; returns the exit status (1: error, 2: wrong usage)."""
+    args = build_parser().parse_args(argv)
+    return console.run(lambda: int(args.command(args)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

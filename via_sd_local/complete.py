@@ -1,0 +1,93 @@
+"""`via-sd-local complete`: one prompt, one answer."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from .errors import ModelError
+from .options import add_sampling, add_settings, settings_from
+
+DESCRIPTION = """\
+Answer one prompt. The prompt is put into the model's chat template if it has one; --raw takes it as it is.
+"""
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the subcommand."""
+    parser = commands.add_parser("complete", help="answer one prompt", description=DESCRIPTION)
+    prompt = parser.add_mutually_exclusive_group(required=True)
+    prompt.add_argument("--prompt", metavar="TEXT", help="the prompt")
+    prompt.add_argument(
+        "--prompt-file", metavar="FILE", help="read the prompt from a file (UTF-8); - is standard input"
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--chat-template", metavar="FILE", help="use this Jinja chat template instead of the model's own")
+    form.add_argument("--raw", action="store_true", help="no chat template: the model continues the prompt")
+    parser.add_argument("--json", action="store_true", help="print one JSON object with text, usage and statistics")
+    add_settings(parser, verifier=None)
+    add_sampling(parser)
+    parser.set_defaults(command=run)
+
+
+def read_prompt(args: argparse.Namespace) -> str:
+    """The prompt's text; ModelError if its file cannot be read."""
+    if args.prompt is not None:
+        return str(args.prompt)
+    try:
+        if args.prompt_file == "-":
+            return sys.stdin.buffer.read().decode("utf-8")
+        return Path(args.prompt_file).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ModelError(f"the prompt file {args.prompt_file} is not UTF-8 text") from None
+    except OSError as error:
+        raise ModelError(f"the prompt file {args.prompt_file} cannot be read: {error.strerror}") from None
+
+
+def run(args: argparse.Namespace) -> int:
+    """Load, generate, print; returns the exit status."""
+    settings = settings_from(args)
+    prompt = read_prompt(args)
+
+    from .chat_format import ChatFormat, read_template
+    from .sampling import Chooser
+    from .session import Session
+    from .text import Utf8Stream
+
+    choose = Chooser(args.temperature, args.seed)
+    template = read_template(args.chat_template) if args.chat_template else None
+    with Session(settings) as session:
+        model = session.model
+        if args.raw or (template is None and model.chat_template is None):
+            tokens = model.tokenize_prompt(prompt) or ([model.bos] if model.bos >= 0 else [])
+        else:
+            tokens = ChatFormat(model, template).tokens([{"role": "user", "content": prompt}])
+        stream = Utf8Stream()
+        parts: list[str] = []
+        finish_reason = None
+        for step in session.engine.generate(tokens, max_tokens=args.max_tokens, choose=choose):
+            text = stream.push(b"".join(map(model.piece, step.tokens)))
+            finish_reason = step.finish_reason
+            parts.append(text)
+            if not args.json:
+                print(text, end="", flush=True)
+        parts.append(stream.finish())
+        stats = session.engine.stats
+        if not args.json:
+            print(parts[-1])
+            return 0
+        result: dict[str, Any] = {
+            "text": "".join(parts),
+            "finish_reason": finish_reason,
+            "usage": {
+                "prompt_tokens": len(tokens),
+                "completion_tokens": stats.completion_tokens,
+                "total_tokens": len(tokens) + stats.completion_tokens,
+            },
+            "stats": stats.to_json(),
+        }
+        print(json.dumps(result, ensure_ascii=False))
+    return 0

@@ -1,0 +1,68 @@
+"""The command-line options that say what to load and how to run it, shared by `complete` and the chat."""
+
+from __future__ import annotations
+
+import argparse
+
+from .settings import DRAFTERS, MODES, Settings
+
+
+def add_settings(parser: argparse.ArgumentParser, *, verifier: str | None) -> None:
+    """Add the options of `Settings`; `verifier` is the default model, None makes the option required."""
+    group = parser.add_argument_group("models and modes")
+    group.add_argument(
+        "--verifier",
+        metavar="MODEL",
+        default=verifier,
+        required=verifier is None,
+        help="the large model: a name from `via-sd-local models list`, a .gguf file, or hf:owner/repo/file.gguf"
+        + (f" (default: {verifier})" if verifier else ""),
+    )
+    group.add_argument("--draft", metavar="MODEL", help="a smaller model with the same vocabulary that drafts")
+    group.add_argument(
+        "--drafter", choices=DRAFTERS, default="auto", help="what drafts (default: the draft model if there is one)"
+    )
+    group.add_argument(
+        "--mode",
+        choices=MODES,
+        default="auto",
+        help="plain: no drafts; sd: drafts checked by the full model; exact: by the slim tier, then the full model; "
+        "tiered: by the slim tier alone where it is sure - lossy, its text may differ from the full model's; "
+        "auto: sd with a drafter, else plain (default)",
+    )
+    group.add_argument(
+        "--mask", metavar="LAYERS", help="what the slim tier skips: 12-17 or a3,f3,12-17 (exact, tiered)"
+    )
+    group.add_argument(
+        "--thresholds",
+        metavar="RULE",
+        help="when the slim tier decides: joint:ACCEPT,REWRITE or ratio:ACCEPT,REWRITE (default: joint:0.5,0.5)",
+    )
+    group.add_argument("--draft-tokens", metavar="N", type=int, default=3, help="tokens a draft (default: 3)")
+    group.add_argument(
+        "--n-ctx", metavar="N", type=int, help="tokens of context (default: 4096, or what the model has)"
+    )
+    group.add_argument("--threads", metavar="N", type=int, help="threads (default: all cores)")
+
+
+def add_sampling(parser: argparse.ArgumentParser) -> None:
+    """Add --temperature, --seed and --max-tokens."""
+    group = parser.add_argument_group("sampling")
+    group.add_argument("--temperature", metavar="T", type=float, default=0.0, help="0 is greedy (default: 0)")
+    group.add_argument("--seed", metavar="N", type=int, help="makes a temperature reproducible (default: random)")
+    group.add_argument("--max-tokens", metavar="N", type=int, help="at most so many (default: to the context's end)")
+
+
+def settings_from(args: argparse.Namespace) -> Settings:
+    """The settings that the parsed options give; ValueError if they contradict each other."""
+    return Settings(
+        verifier=args.verifier,
+        draft=args.draft,
+        drafter=args.drafter,
+        mode=args.mode,
+        mask=args.mask,
+        thresholds=args.thresholds,
+        draft_tokens=args.draft_tokens,
+        n_ctx=args.n_ctx,
+        threads=args.threads,
+    )

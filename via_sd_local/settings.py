@@ -1,0 +1,62 @@
+"""What a user asks for, checked before anything is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .policy import Mode
+
+DEFAULT_N_CTX = 4096
+MODES = ("auto", *(mode.value for mode in Mode))
+DRAFTERS = ("auto", "model", "lookup", "none")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What to load and how to run it; models are names of the catalogue or paths.
+
+    `drafter` auto is the draft model if one is named, else none; `mode` auto is `sd` with a drafter, else `plain`.
+    `n_ctx` None is the smaller of 4096 and what the model was trained for.
+    """
+
+    verifier: str
+    draft: str | None = None
+    drafter: str = "auto"
+    mode: str = "auto"
+    mask: str | None = None
+    thresholds: str | None = None
+    draft_tokens: int = 3
+    n_ctx: int | None = None
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value, known in (("mode", self.mode, MODES), ("drafter", self.drafter, DRAFTERS)):
+            if value not in known:
+                raise ValueError(f"{name} is {value!r}; it is one of {', '.join(known)}")
+        if self.drafter == "model" and self.draft is None:
+            raise ValueError("drafter 'model' needs a draft model (draft)")
+        if self.drafter in ("lookup", "none") and self.draft is not None:
+            raise ValueError(
+                f"drafter {self.drafter!r} does not use the draft model {self.draft!r}; give one of the two"
+            )
+        if self.resolved_mode in (Mode.EXACT, Mode.TIERED) and self.mask is None:
+            raise ValueError(f"mode {self.mode!r} needs a mask (mask), e.g. 12-17")
+        for name, given in (("mask", self.mask), ("thresholds", self.thresholds)):
+            if given is not None and self.resolved_mode not in (Mode.EXACT, Mode.TIERED):
+                raise ValueError(f"{name} is for the modes exact and tiered; this is mode {self.resolved_mode.value!r}")
+        if self.resolved_mode is Mode.PLAIN and self.resolved_drafter != "none":
+            raise ValueError("mode 'plain' does not draft; leave out the drafter, or use mode 'sd'")
+
+    @property
+    def resolved_drafter(self) -> str:
+        """`model`, `lookup` or `none`."""
+        if self.drafter == "auto":
+            return "model" if self.draft is not None else "none"
+        return self.drafter
+
+    @property
+    def resolved_mode(self) -> Mode:
+        """The mode that `auto` stands for."""
+        if self.mode == "auto":
+            return Mode.PLAIN if self.resolved_drafter == "none" else Mode.SD
+        return Mode(self.mode)
