@@ -13,14 +13,9 @@ import pytest
 import tiny
 from tiny_vocab import Vocab, vocabulary
 
-lc = pytest.importorskip("llama_cpp.llama_cpp")
+from via_sd_local.binding import llama as lc
 
 PROMPT = [1, *range(260, 300)]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _backend() -> None:
-    lc.llama_backend_init()
 
 
 @contextmanager
