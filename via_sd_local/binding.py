@@ -12,6 +12,7 @@ import importlib
 import json
 import logging
 import os
+import re
 import sys
 from collections import deque
 from collections.abc import Iterator
@@ -120,6 +121,7 @@ _logger.addHandler(logging.NullHandler())
 _logger.propagate = False
 _errors: deque[str] = deque(maxlen=16)
 _last_level = logging.INFO
+_SPEAKER = re.compile(r"^(?:error loading model: |[\w:~]+: )+")
 
 
 @llama.llama_log_callback  # type: ignore[untyped-decorator]
@@ -139,6 +141,6 @@ llama.llama_backend_init()
 
 def take_errors() -> list[str]:
     """llama.cpp's error lines since the last call, oldest first, without the names of its functions."""
-    lines = [line.split(": ", 1)[1] if ": " in line else line for line in _errors]
+    lines = [_SPEAKER.sub("", line) for line in _errors]
     _errors.clear()
     return lines

@@ -178,4 +178,5 @@ def _check_file(path: Path) -> None:
 
 def _reason(errors: list[str]) -> str:
     """The most telling of llama.cpp's error lines (the first one is the cause, the later ones its consequences)."""
-    return (errors[0].removeprefix("error loading model: ") if errors else "it gave no reason").strip()
+    reason = errors[0].strip() if errors else "it gave no reason"
+    return f"it holds no weights, only a vocabulary ({reason})" if "token_embd.weight' not found" in reason else reason
