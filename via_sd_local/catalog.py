@@ -36,6 +36,11 @@ def default_name() -> str:
     return load().default
 
 
+def is_known(name: str) -> bool:
+    """Whether `pull` knows where to get it."""
+    return name.startswith("hf:") or name in load().models
+
+
 def resolve(name: str) -> Path:
     """The file of a path, a registry name, a file in the models folder, or a cached `hf:` reference, without network.
 
