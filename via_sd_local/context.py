@@ -16,6 +16,12 @@ from .model import Model
 N_BATCH = 512  # tokens a llama_decode call; longer inputs go in several, between which Ctrl-C is heard
 
 
+def default_threads() -> int:
+    """The cores that this process may use; half of them from 8 on, where they tend to be hyperthreads or slow ones."""
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return available if available < 8 else available // 2
+
+
 class Context:
     """A KV cache of `n_ctx` positions over a model; the caller keeps track of what is in it."""
 
@@ -27,7 +33,7 @@ class Context:
             raise ValueError(f"threads is {n_threads}; at least 1 is needed")
         self.model = model
         self.n_ctx = n_ctx
-        self.n_threads = n_threads or os.cpu_count() or 1
+        self.n_threads = n_threads or default_threads()
         params = llama.llama_context_default_params()
         params.n_ctx = n_ctx
         params.n_batch = params.n_ubatch = min(N_BATCH, n_ctx)

@@ -50,7 +50,17 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("sampling")
     group.add_argument("--temperature", metavar="T", type=float, default=0.0, help="0 is greedy (default: 0)")
     group.add_argument("--seed", metavar="N", type=int, help="makes a temperature reproducible (default: random)")
-    group.add_argument("--max-tokens", metavar="N", type=int, help="at most so many (default: to the context's end)")
+    group.add_argument(
+        "--max-tokens",
+        metavar="N",
+        type=_max_tokens,
+        default=512,
+        help="at most so many tokens; -1: to the end of the context (default: 512)",
+    )
+
+
+def _max_tokens(text: str) -> int | None:
+    return None if text == "-1" else int(text)
 
 
 def settings_from(args: argparse.Namespace) -> Settings:

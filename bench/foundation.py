@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""What the engine costs besides llama_decode: overhead per token, time to first token, peak memory, by mode.
+
+    python bench/foundation.py [--verifier NAME] [--mask LAYERS] [--rounds N] [--threads N] [--json]
+
+Modes run alternating, one process a run, on distinct prompts; medians are printed. The verifier drafts for itself
+(there is no smaller model of its vocabulary at hand), which makes every draft a good one: not a measure of speed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from collections import defaultdict
+from typing import Any
+
+PROMPTS = [
+    "Write a short story about a lighthouse.",
+    "Explain how rain forms, step by step.",
+    "List ten words that rhyme with day.",
+    "Describe a walk through a quiet city at night.",
+    "Write a Python function that counts the vowels of a text.",
+    "Summarise the life of a bee in five sentences.",
+    "Give three reasons to learn an instrument.",
+]
+RUNS: dict[str, list[str]] = {
+    "plain": ["--mode", "plain"],
+    "sd, lookup": ["--mode", "sd", "--drafter", "lookup"],
+    "sd": ["--mode", "sd", "--draft", "VERIFIER"],
+    "exact": ["--mode", "exact", "--draft", "VERIFIER", "--mask", "MASK"],
+    "tiered": ["--mode", "tiered", "--draft", "VERIFIER", "--mask", "MASK"],
+}
+
+
+def measure(arguments: list[str]) -> dict[str, Any]:
+    """Run `complete` in a process of its own; its JSON, and the process's peak memory in MiB."""
+    code = (
+        "import resource, sys; from via_sd_local.cli import main; status = main(sys.argv[1:]); "
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr); sys.exit(status)"
+    )
+    run = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+    if run.returncode != 0:
+        raise SystemExit(run.stderr)
+    result: dict[str, Any] = json.loads(run.stdout)
+    unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss is in bytes there, in KiB elsewhere
+    result["peak_mib"] = int(run.stderr.split()[-1]) * unit / 2**20
+    return result
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--verifier", default="smollm2-135m")
+    parser.add_argument("--mask", default="21-22,f25")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args(argv)
+
+    rows: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for i in range(args.rounds):
+        prompt = PROMPTS[i % len(PROMPTS)]
+        for name, options in RUNS.items():
+            options = [{"VERIFIER": args.verifier, "MASK": args.mask}.get(word, word) for word in options]
+            common = ["complete", "--json", "--verifier", args.verifier, "--prompt", prompt, "--n-ctx", "1024"]
+            result = measure([*common, "--max-tokens", str(args.tokens), "--threads", str(args.threads), *options])
+            stats = result["stats"]
+            row = rows[name]
+            row["overhead_share"].append(stats["overhead_seconds"] / stats["seconds"])
+            row["overhead_ms_per_token"].append(1e3 * stats["overhead_seconds"] / stats["completion_tokens"])
+            row["first_token_seconds"].append(stats["first_token_seconds"])
+            row["peak_mib"].append(result["peak_mib"])
+
+    table: dict[str, dict[str, float]] = {
+        name: {key: statistics.median(values) for key, values in row.items()} for name, row in rows.items()
+    }
+    for row in table.values():
+        row["first_token_ratio"] = row["first_token_seconds"] / table["plain"]["first_token_seconds"]
+        row["peak_ratio_to_sd"] = row["peak_mib"] / table["sd"]["peak_mib"]
+    if args.json:
+        print(json.dumps(table, indent=2))
+        return 0
+    print(f"{args.verifier}, mask {args.mask}, {args.threads} threads, medians of {args.rounds} prompts")
+    print("| mode | outside llama_decode | per token | first token, x plain | peak memory | x sd |")
+    print("|---|---|---|---|---|---|")
+    for name, row in table.items():
+        print(
+            f"| {name} | {row['overhead_share']:.1%} | {row['overhead_ms_per_token']:.2f} ms "
+            f"| {row['first_token_ratio']:.2f} | {row['peak_mib']:.0f} MiB | {row['peak_ratio_to_sd']:.3f} |"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
