@@ -38,9 +38,9 @@ class SourceError(Exception):
 
 
 def cache_folder() -> Path:
-    """The user's cache folder for this project: VIA_SD_CACHE, else the platform's convention."""
-    if override := os.environ.get("VIA_SD_CACHE"):
-        return Path(override)
+    """The user's cache folder for this project: VIA_SD_HOME, else the platform's convention."""
+    if override := os.environ.get("VIA_SD_HOME"):
+        return Path(override).expanduser().absolute()
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "via-sd-local"
     if sys.platform == "win32":

@@ -60,7 +60,7 @@ def _check_importable() -> None:
     if loaded is not None and not Path(loaded.__file__ or "").is_relative_to(VENDORED):
         raise ImportError(
             f"llama_cpp was imported from {loaded.__file__} before via_sd_local, with a llama.cpp that has no layer "
-            "masks; import via_sd_local first (it provides llama_cpp, too)"
+            "masks; import via_sd_local.binding first (it provides llama_cpp, too)"
         )
     if not (VENDORED / "llama_cpp").is_dir() or not (LIBRARIES / "build.json").is_file():
         raise ImportError(
