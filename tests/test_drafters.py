@@ -134,7 +134,13 @@ def test_the_model_drafter_computes_only_what_is_new() -> None:
     drafter.propose([0, 1, 2, 3, 4, 7], 1)  # it had drafted 3, 4, 5 and seen 3, 4
     assert seen == [("full", 0, 3), ("full", 3, 1), ("full", 4, 1), ("full", 5, 1)]
     assert [tokens for _, tokens in counted] == [3, 1, 1, 1]
+
+
+def test_closing_the_model_drafter_frees_its_context() -> None:
+    drafter = fake_model_drafter(Script([0]))
     drafter.close()
+    assert isinstance(drafter._tracked.context, fakes.FakeContext)
+    assert drafter._tracked.context.closed
 
 
 @pytest.mark.parametrize("least", [-0.1, 1.0, 1.5])

@@ -582,6 +582,7 @@ def test_a_verifier_that_cannot_roll_back_decodes_without_drafts(mode: Mode) -> 
         engine = build(language, mode, can_rewind=False)
     assert len(warned) == 1
     assert engine.policy.mode is Mode.PLAIN
+    assert engine.stats.mode == "plain"
     for prompt in (PROMPT, [1, 2, 4], PROMPT):
         tokens, _, _ = generate(engine, prompt, max_tokens=10)
         assert tokens == expected_text(language, prompt, 10)

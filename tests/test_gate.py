@@ -31,6 +31,7 @@ END = [0.25, 0.25, 0.25, 0.25]  # an unsure row behind the block
         (JOINT, [0.1, 0.7, 0.1, 0.1], 1, Region.A),
         (JOINT, [0.1, 0.5, 0.3, 0.1], 1, Region.C),  # the argmax, but too unsure to keep
         (JOINT, [0.05, 0.85, 0.05, 0.05], 0, Region.B),
+        (JointRule(0.3, 0.3), [0.0, 0.5, 0.498, 0.002], 2, Region.B),  # as good as the argmax, but another token
         (JOINT, [0.1, 0.7, 0.1, 0.1], 2, Region.C),  # another token, and q' too unsure to rewrite
         # ratio: any token close enough to the argmax is kept, however unsure q' is
         (RATIO, [0.1, 0.4, 0.3, 0.2], 1, Region.A),
@@ -147,7 +148,7 @@ def test_regions_follow_their_definition(
     if near:
         return  # float32 may fall on either side
     agrees = (ratio == 1 and top >= accept) if kind is JointRule else ratio >= accept
-    expected = Region.A if agrees else Region.B if top >= rewrite and ratio < 1 else Region.C
+    expected = Region.A if agrees else Region.B if top >= rewrite and token != np.argmax(q) else Region.C
     verdict = judge(kind(accept, rewrite), [token], np.array([logits, [0] * 5], np.float32))
     assert (Region.A if verdict.kept else verdict.region) is expected
 

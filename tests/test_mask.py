@@ -110,6 +110,8 @@ GOOD = {"n_layer": 4, "attn": [1], "ffn": [0, 3]}
 def test_json_is_plain_and_sorted() -> None:
     assert LayerMask.of(4, attn=[1], ffn=[3, 0]).to_json() == GOOD
     assert LayerMask.from_json(GOOD) == LayerMask.of(4, attn=[1], ffn=[0, 3])
+    far = LayerMask.of(64, attn=[1, 32], ffn=[3, 40])  # sets that do not iterate in order
+    assert far.to_json() == {"n_layer": 64, "attn": [1, 32], "ffn": [3, 40]}
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -49,6 +51,13 @@ def test_a_token_costs_exactly_one_random_number() -> None:
     cumulative = softmax(LOGITS, 0.8).cumsum()
     for _ in range(100):
         assert choose(LOGITS) == (cumulative <= numbers.random()).sum()
+
+
+@pytest.mark.parametrize(("number", "token"), [(0.0, 1), (0.5, 2), (np.nextafter(1, 0), 2)])
+def test_the_edges_of_the_unit_interval_hit_no_impossible_token(number: float, token: int) -> None:
+    choose = Chooser(1.0, seed=0)
+    choose._random = SimpleNamespace(random=lambda: number)  # type: ignore[assignment]
+    assert choose(np.array([-np.inf, 0, 0, -np.inf], np.float32)) == token
 
 
 def test_the_same_seed_gives_the_same_text_and_another_seed_another() -> None:
