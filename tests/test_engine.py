@@ -343,17 +343,36 @@ def test_exact_lets_the_slim_tier_mend_drafts_before_one_full_pass() -> None:
     assert drafter.observed == [5]
 
 
-def test_exact_confirms_after_audit_every_candidates() -> None:
-    engine = build(Script(COUNT), Mode.EXACT, audit_every=5)
+@pytest.mark.parametrize(
+    ("audit_every", "tokens", "expected_passes"),
+    [
+        # blocks of 3 and a bonus; no pass has seen the last bonus, so the full one gives that token
+        (4, (4, 5, 6, 7), [("slim", 3, 4), ("resume", 3, 4)]),
+        (5, (4, 5, 6, 7, 8, 9, 10, 0), [("slim", 3, 4), ("slim", 7, 4), ("resume", 3, 8)]),
+    ],
+)
+def test_exact_confirms_after_audit_every_candidates(
+    audit_every: int, tokens: tuple[int, ...], expected_passes: list[tuple[str, int, int]]
+) -> None:
+    engine = build(Script(COUNT), Mode.EXACT, audit_every=audit_every)
     steps = watched(engine, START, engine.generate(START))
     next(steps)
-    # two blocks of 3 and a bonus each; no pass has seen the last bonus, so the full one gives that token
-    assert next(steps).tokens == (4, 5, 6, 7, 8, 9, 10, 0)
-    assert fakes.passes(engine.verifier)[1:] == [("slim", 3, 4), ("slim", 7, 4), ("resume", 3, 8)]
+    assert next(steps).tokens == tokens
+    assert fakes.passes(engine.verifier)[1:] == expected_passes
 
 
-def test_exact_turns_down_what_the_slim_tier_was_wrong_about() -> None:
-    engine = build(Script(COUNT, {5: (9, 0.9), 6: (6, 0.4)}), Mode.EXACT)
+@pytest.mark.parametrize(
+    ("draft", "slim_says"),
+    [
+        ([4, 5, 6], {5: (9, 0.9), 6: (6, 0.4)}),  # it rewrote a good draft
+        ([4, 9, 6], {5: (9, 0.9), 7: (7, 0.4)}),  # it kept a bad one
+    ],
+)
+def test_exact_turns_down_what_the_slim_tier_was_wrong_about(
+    draft: list[int], slim_says: dict[int, tuple[int, float]]
+) -> None:
+    drafter = fakes.scripted(dict(enumerate(draft, start=4)))
+    engine = build(Script(COUNT, slim_says), Mode.EXACT, drafter)
     steps = watched(engine, START, engine.generate(START))
     next(steps)
     assert next(steps) == Step((4, 5), (F, F))
@@ -400,6 +419,16 @@ def test_max_tokens_is_never_exceeded(mode: Mode, draft_tokens: int) -> None:
         if isinstance(engine.drafter, FakeDrafter):
             texts_and_limits = zip(engine.drafter.texts, engine.drafter.limits, strict=True)
             assert all(len(text) + limit < 3 + n for text, limit in texts_and_limits)  # one is the verifier's own
+
+
+@pytest.mark.parametrize("mode", DRAFTING)
+def test_a_drafter_that_ignores_its_limit_does_not_lengthen_the_text(mode: Mode) -> None:
+    class Eager(FakeDrafter):
+        def propose(self, text: Sequence[int], limit: int) -> Draft:
+            return super().propose(text, 20)
+
+    engine = build(Script(COUNT), mode, Eager(lambda text: len(text) % POISON))
+    assert generate(engine, START, max_tokens=6)[::2] == ([3, 4, 5, 6, 7, 8], "length")
 
 
 @pytest.mark.parametrize("mode", Mode)
