@@ -128,6 +128,8 @@ class _Generation:
 
     def run(self, generation: int) -> Iterator[Step]:
         """Yield steps; the clock of `stats` runs only while this code does."""
+        if self.engine._generation != generation:  # another one was started before this one took a step
+            return
         started = time.perf_counter()
         for step in self._steps():
             self.stats.seconds += time.perf_counter() - started
@@ -157,7 +159,7 @@ class _Generation:
                 return
             if self.drafter is not None:
                 self.drafter.record_with(self.stats.record)
-            step = self._commit(rounds[self.policy.mode if self.drafter else Mode.PLAIN]())
+            step = self._commit(rounds[self.policy.mode if self.drafter is not None else Mode.PLAIN]())
             self.stats.blocks += 1
 
     def _commit(self, block: Block) -> Step:

@@ -69,6 +69,8 @@ class LayerMask:
             n_layer, attn, ffn = data["n_layer"], data["attn"], data["ffn"]
         except (KeyError, TypeError):
             raise ValueError(f"a mask needs n_layer, attn and ffn, not {data!r}") from None
+        if not (isinstance(attn, list) and isinstance(ffn, list)):
+            raise ValueError(f"a mask holds lists of layers in attn and ffn, not {data!r}")
         if not all(type(value) is int for value in (n_layer, *attn, *ffn)):
             raise ValueError(f"a mask holds integers, not {data!r}")
         return cls.of(n_layer, attn=attn, ffn=ffn)
@@ -98,7 +100,7 @@ class LayerMask:
         return min(self.attn | self.ffn, default=None)
 
     def __str__(self) -> str:
-        """The shortest text that `parse` reads back as this mask."""
+        """The text that `parse` reads back as this mask; equal masks print alike."""
         whole = self.attn & self.ffn
         items = [_ranges("", whole), _ranges("a", self.attn - whole), _ranges("f", self.ffn - whole)]
         return ",".join(filter(None, items)) or "none"

@@ -46,6 +46,8 @@ class Settings:
                 raise ValueError(f"{name} is for the modes exact and tiered; this is mode {self.resolved_mode.value!r}")
         if self.resolved_mode is Mode.PLAIN and self.resolved_drafter != "none":
             raise ValueError("mode 'plain' does not draft; leave out the drafter, or use mode 'sd'")
+        if self.resolved_mode is not Mode.PLAIN and self.resolved_drafter == "none":
+            raise ValueError(f"mode {self.mode!r} needs a drafter: a draft model (draft), or drafter 'lookup'")
 
     @property
     def resolved_drafter(self) -> str:

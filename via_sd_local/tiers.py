@@ -96,8 +96,8 @@ class Tracked:
 
     def reuse(self, tokens: Sequence[int], limit: int) -> int:
         """Keep the longest prefix of `tokens` that the cache holds, at most `limit`; returns its length."""
-        n = 0 if self._broken else min(common_prefix(self.cells, tokens), limit)
-        if n < len(self.cells) and (n == 0 or not self.can_rewind):
+        n = min(common_prefix(self.cells, tokens), limit)
+        if self._broken or (n < len(self.cells) and (n == 0 or not self.can_rewind)):
             self.reset()
             return 0
         self.rewind(n)

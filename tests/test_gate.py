@@ -1,0 +1,196 @@
+"""Which region a draft token falls into, on logits whose probabilities are plain to see."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from via_sd_local.arrays import Floats
+from via_sd_local.gate import DEFAULT_RULE, JointRule, RatioRule, Region, Rule, Verdict, judge, parse_rule
+
+JOINT = JointRule(accept=0.6, rewrite=0.8)
+RATIO = RatioRule(accept=0.5, rewrite=0.8)
+
+
+def rows(*probabilities: list[float]) -> Floats:
+    """Logits with these softmax probabilities, shifted by another constant in every row."""
+    with np.errstate(divide="ignore"):
+        logits = np.log(np.array(probabilities)) + np.arange(len(probabilities))[:, None] * 7 - 5
+    return logits.astype(np.float32)
+
+
+END = [0.25, 0.25, 0.25, 0.25]  # an unsure row behind the block
+
+
+@pytest.mark.parametrize(
+    ("rule", "probabilities", "token", "expected"),
+    [
+        # joint: only the argmax with confidence is kept
+        (JOINT, [0.1, 0.7, 0.1, 0.1], 1, Region.A),
+        (JOINT, [0.1, 0.5, 0.3, 0.1], 1, Region.C),  # the argmax, but too unsure to keep
+        (JOINT, [0.05, 0.85, 0.05, 0.05], 0, Region.B),
+        (JointRule(0.3, 0.3), [0.0, 0.5, 0.498, 0.002], 2, Region.B),  # as good as the argmax, but another token
+        (JOINT, [0.1, 0.7, 0.1, 0.1], 2, Region.C),  # another token, and q' too unsure to rewrite
+        # ratio: any token close enough to the argmax is kept, however unsure q' is
+        (RATIO, [0.1, 0.4, 0.3, 0.2], 1, Region.A),
+        (RATIO, [0.1, 0.4, 0.3, 0.2], 2, Region.A),  # ratio 0.75
+        (RATIO, [0.1, 0.6, 0.2, 0.1], 2, Region.C),  # ratio 0.33, max q' 0.6
+        (RATIO, [0.05, 0.85, 0.05, 0.05], 0, Region.B),
+        (RATIO, [0.0, 0.9, 0.1, 0.0], 0, Region.B),  # a token that q' rules out
+    ],
+)
+def test_region_of_a_draft_token(rule: Rule, probabilities: list[float], token: int, expected: Region) -> None:
+    verdict = judge(rule, [token], rows(probabilities, END))
+    if expected is Region.A:
+        assert verdict == Verdict(1, Region.A, 0, sure=False)
+    else:
+        assert verdict == Verdict(0, expected, 1, sure=expected is Region.B)
+
+
+@pytest.mark.parametrize(
+    ("rule", "token", "expected"),
+    [
+        (JointRule(0.5, 1.0), 0, Region.A),  # max q' is exactly accept
+        (JointRule(np.nextafter(0.5, 1), 1.0), 0, Region.C),
+        (JointRule(1.0, 0.5), 2, Region.B),  # max q' is exactly rewrite
+        (JointRule(1.0, np.nextafter(0.5, 1)), 2, Region.C),
+        (RatioRule(0.5, 1.0), 1, Region.A),  # the ratio is exactly accept
+        (RatioRule(np.nextafter(0.5, 1), 1.0), 1, Region.C),
+        (RatioRule(1.0, 0.5), 1, Region.B),
+        (RatioRule(1.0, np.nextafter(0.5, 1)), 1, Region.C),
+        (RatioRule(0.0, 0.0), 3, Region.A),
+    ],
+)
+def test_a_threshold_belongs_to_the_more_confident_side(rule: Rule, token: int, expected: Region) -> None:
+    # in exact float32: exp(0) = 1 and three further terms that sum to 1, so max q' = 0.5
+    logits = np.log(np.array([[1.0, 0.5, 0.25, 0.25], END], np.float32))
+    verdict = judge(rule, [token], logits)
+    assert (Region.A if verdict.kept else verdict.region) is expected
+
+
+def test_tied_argmaxes_agree_with_either() -> None:
+    tied = rows([0.45, 0.45, 0.05, 0.05], END)
+    rule = JointRule(0.4, 0.4)
+    assert judge(rule, [0], tied).kept == judge(rule, [1], tied).kept == 1
+    assert judge(rule, [2], tied) == Verdict(0, Region.B, 0, sure=True)
+
+
+@pytest.mark.parametrize("rule", [JOINT, RATIO])
+@pytest.mark.parametrize(("top", "sure"), [(0.85, True), (0.7, False)])
+def test_a_block_kept_whole_ends_with_a_bonus_if_the_slim_verifier_is_sure(rule: Rule, top: float, sure: bool) -> None:
+    sure_of_1, rest = [0.05, 0.85, 0.05, 0.05], (1 - top) / 3
+    assert judge(rule, [1, 1], rows(sure_of_1, sure_of_1, [rest, rest, rest, top])) == Verdict(2, Region.A, 3, sure)
+
+
+def test_an_empty_draft_leaves_only_the_bonus() -> None:
+    assert judge(JOINT, [], rows([0.9, 0.1, 0.0, 0.0])) == Verdict(0, Region.A, 0, sure=True)
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "region", "token", "sure"),
+    [([0.05, 0.05, 0.05, 0.85], Region.B, 3, True), ([0.1, 0.1, 0.1, 0.7], Region.C, 3, False)],
+)
+def test_the_first_token_that_is_not_kept_ends_the_block(
+    probabilities: list[float], region: Region, token: int, sure: bool
+) -> None:
+    sure_of_1 = [0.05, 0.85, 0.05, 0.05]
+    logits = rows(sure_of_1, sure_of_1, probabilities, sure_of_1, sure_of_1)
+    assert judge(JOINT, [1, 1, 1, 1], logits) == Verdict(2, region, token, sure)
+
+
+def test_a_rule_that_turns_down_the_token_it_would_rewrite_to_escalates() -> None:
+    rule = JointRule(accept=0.9, rewrite=0.5)
+    assert judge(rule, [1], rows([0.1, 0.7, 0.1, 0.1], END)) == Verdict(0, Region.C, 1, sure=False)
+    assert judge(rule, [0], rows([0.1, 0.7, 0.1, 0.1], END)) == Verdict(0, Region.B, 1, sure=True)
+
+
+def test_logits_that_are_no_numbers_escalate() -> None:
+    logits = np.full((2, 4), np.nan, np.float32)
+    for rule in (JOINT, RATIO):
+        assert judge(rule, [1], logits).region is Region.C
+
+
+probability = st.floats(0.05, 0.95)
+
+
+@pytest.mark.parametrize("kind", [JointRule, RatioRule])
+@given(accept=probability, rewrite=probability)
+def test_no_region_is_empty_whatever_the_thresholds(kind: type[Rule], accept: float, rewrite: float) -> None:
+    rule, n = kind(accept, rewrite), 1000  # so flat a row is unsure under any threshold
+    flat = np.zeros(n, np.float32)
+    peak = np.where(np.arange(n) == 1, np.float32(30), np.float32(0))
+    tilted = np.where(np.arange(n) == 1, np.float32(3.5), np.float32(0))  # max q' 0.03, others 0.03 times that
+    found = {
+        Region.A: judge(rule, [1], np.stack([peak, flat])),
+        Region.B: judge(rule, [0], np.stack([peak, flat])),
+        Region.C: judge(rule, [0], np.stack([tilted, flat])),
+    }
+    assert found[Region.A].kept == 1
+    assert (found[Region.B].kept, found[Region.B].region) == (0, Region.B)
+    assert (found[Region.C].kept, found[Region.C].region) == (0, Region.C)
+
+
+@given(
+    st.sampled_from([JointRule, RatioRule]),
+    st.floats(0, 1),
+    st.floats(0, 1),
+    st.lists(st.floats(-20, 20, width=32), min_size=5, max_size=5),
+    st.integers(0, 4),
+)
+def test_regions_follow_their_definition(
+    kind: type[Rule], accept: float, rewrite: float, logits: list[float], token: int
+) -> None:
+    q = np.exp(np.array(logits, np.float64) - max(logits))
+    top, ratio = 1 / q.sum(), q[token]
+    near = min(abs(top - accept), abs(top - rewrite), abs(ratio - accept)) < 1e-5 or 1e-5 > 1 - ratio > 0
+    if near:
+        return  # float32 may fall on either side
+    agrees = (ratio == 1 and top >= accept) if kind is JointRule else ratio >= accept
+    expected = Region.A if agrees else Region.B if top >= rewrite and token != np.argmax(q) else Region.C
+    verdict = judge(kind(accept, rewrite), [token], np.array([logits, [0] * 5], np.float32))
+    assert (Region.A if verdict.kept else verdict.region) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("joint:0.5,0.25", JointRule(0.5, 0.25)),
+        ("ratio:0.7,0.5", RatioRule(0.7, 0.5)),
+        ("0.4,0.3", JointRule(0.4, 0.3)),
+        (" ratio : 1 , 0 ", RatioRule(1.0, 0.0)),
+    ],
+)
+def test_parse_rule_reads(text: str, rule: Rule) -> None:
+    assert parse_rule(text) == rule
+
+
+@pytest.mark.parametrize(
+    "text", ["", "joint", "joint:", "0.5", "0.5,0.5,0.5", "joint:a,b", "ratio:0.5;0.5", "best:1,1"]
+)
+def test_parse_rule_shows_the_form_of_what_it_cannot_read(text: str) -> None:
+    with pytest.raises(ValueError, match=r"RULE:ACCEPT,REWRITE, e\.g\. joint:0\.5,0\.5") as caught:
+        parse_rule(text)
+    assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("joint:1.1,0.5", "joint threshold accept is 1.1"),
+        ("ratio:0.5,-0.1", "ratio threshold rewrite is -0.1"),
+        ("joint:0.5,nan", "joint threshold rewrite is nan"),
+        ("inf,0.5", "joint threshold accept is inf"),
+    ],
+)
+def test_thresholds_are_probabilities(text: str, complaint: str) -> None:
+    with pytest.raises(ValueError, match=f"{complaint}; it is a probability, from 0 to 1"):
+        parse_rule(text)
+
+
+def test_the_default_rule_can_keep_rewrite_and_escalate() -> None:
+    likely, unlikely = [0.1, 0.7, 0.1, 0.1], [0.3, 0.4, 0.2, 0.1]
+    assert judge(DEFAULT_RULE, [1], rows(likely, END)).kept == 1
+    assert judge(DEFAULT_RULE, [0], rows(likely, END)).region is Region.B
+    assert judge(DEFAULT_RULE, [1], rows(unlikely, END)).region is Region.C
