@@ -260,11 +260,11 @@ def test_the_status_line_says_what_the_stats_say(talking: Talking) -> None:
     ask(conversation, "the sea the sea the sea", 30)
     stats, line = conversation.session.engine.stats, chat.status_line(conversation.session)
     assert stats.drafted > 0
-    assert stats.rejection_rate is not None
+    assert stats.rejection_rate not in (None, 0.5)
     for words in (
         "[30 tokens, ",
-        f"{stats.tokens_per_second:.1f} tokens/s",
-        f"{1 - stats.rejection_rate:.0%} of {stats.drafted} drafted tokens accepted",
+        f", {stats.tokens_per_second:.1f} tokens/s, ",
+        f", {1 - stats.rejection_rate:.0%} of {stats.drafted} drafted tokens accepted, ",
         "lossy: the slim tier decided alone where it was sure",
         f"context {stats.prompt_tokens + 30}/256]",
     ):
@@ -450,7 +450,7 @@ def test_the_commands_answer_and_an_unknown_one_points_to_help(terminal: Termina
     child.sendline("/nonsense now")
     assert "/nonsense is no command; /help lists them" in prompt(child)
     child.sendline("")
-    assert "error" not in prompt(child)
+    assert "tokens" not in prompt(child)  # it was no question
     child.sendline("/clear")
     assert "(the conversation is forgotten)" in prompt(child)
     child.sendline("/exit")

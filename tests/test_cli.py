@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -427,8 +428,8 @@ def test_threads_reach_both_models_contexts(answer: Run, files: Path, monkeypatc
             seen.append(self.n_threads)
 
     monkeypatch.setattr(tiers, "Context", Spy)
-    assert answer("--draft", files / "template.gguf", "--threads", 2).status == 0
-    assert seen == [2, 2]
+    assert answer("--draft", files / "template.gguf", "--threads", 3).status == 0
+    assert seen == [3, 3]
 
 
 def test_a_seed_makes_a_temperature_reproducible(answer: Run) -> None:
@@ -718,6 +719,16 @@ def test_ctrl_c_exits_with_130(answer: Run, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(complete, "read_prompt", interrupt)
     assert answer() == Result(130, "", "\n")
+
+
+def test_a_warning_that_comes_again_and_again_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
+    def warn() -> int:
+        for _ in range(3):
+            warnings.warn("mind the gap", RuntimeWarning, stacklevel=1)
+        return 0
+
+    assert console.run(warn) == 0
+    assert capsys.readouterr() == ("", "warning: mind the gap\n")
 
 
 def test_an_error_of_ours_in_the_code_is_not_disguised(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
