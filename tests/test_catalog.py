@@ -215,6 +215,26 @@ def test_a_default_or_a_file_name_that_does_not_fit_is_refused(entry: dict[str, 
         registry.load(path)
 
 
+def test_a_made_model_is_checked_like_the_others(entry: dict[str, Any], tmp_path: Path) -> None:
+    made = {"description": "x", "license": "y", "file": "made.gguf", "size": 1, "command": "make it"}
+    toy = entry | {"sources": [HUB]}
+    path = tmp_path / "registry.json"
+
+    def load(**entries: Any) -> registry.Registry:
+        path.write_text(json.dumps({"default": "toy", "models": {"toy": toy}, "made": entries}))
+        return registry.load(path)
+
+    assert load(other=made).made == {"other": registry.MadeModel("other", "x", "y", "made.gguf", 1, "make it")}
+    for entries, message in (
+        ({"other": made | {"file": FILE}}, "file is 'toy.gguf', not a file name that no other"),
+        ({"toy": made}, "made is 'toy', not a name that no other model has"),
+        ({"other": made | {"sources": []}}, r"made.other.sources is \[\], not known"),
+        ({"other": made | {"command": ""}}, "made.other.command is ''"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            load(**entries)
+
+
 def test_no_registry_at_all_says_where_it_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "REGISTRY_PATHS", (tmp_path / "a", tmp_path / "b"))
     with pytest.raises(ModelError, match=f"{tmp_path / 'a'} or {tmp_path / 'b'}"):
@@ -285,7 +305,7 @@ def test_an_unknown_name_is_told_the_known_ones_and_the_closest(models: Path) ->
         catalog.resolve("smolm2-135m")
     assert str(caught.value) == (
         "no model is called 'smolm2-135m'; did you mean smollm2-135m? known are smollm2-135m, gemma-3-270m, "
-        "or give a path or hf:OWNER/REPO/FILE.gguf"
+        "smollm2-135m-q4_0, or give a path or hf:OWNER/REPO/FILE.gguf"
     )
     with pytest.raises(ModelError, match="no model is called 'zzz'; known are"):
         catalog.pull("zzz")

@@ -10,18 +10,22 @@ import platformdirs
 
 from via_sd_local import download, hub
 from via_sd_local.errors import ModelError
-from via_sd_local.registry import HubSource, Model, load
+from via_sd_local.registry import HubSource, MadeModel, Model, load
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogEntry:
-    """A model that has a name here; size in bytes, and no path where its file is absent."""
+    """A model that has a name here; size in bytes, and no path where its file is absent.
+
+    made_by is the command that makes it, where it is not fetched.
+    """
 
     name: str
     description: str
     license: str
     size: int
     path: Path | None
+    made_by: str | None = None
 
 
 def models_folder() -> Path:
@@ -57,6 +61,9 @@ def resolve(name: str) -> Path:
     model = load().models.get(name)
     if model is not None:
         return _present(model)
+    made = load().made.get(name)
+    if made is not None:
+        return _made(made)
     own = models_folder() / name
     if own.name == name and name.endswith(".gguf") and own.is_file():
         return own
@@ -70,14 +77,20 @@ def resolve(name: str) -> Path:
 def pull(name: str, *, progress: bool = True, verify: bool = False) -> Path:
     """The file of a registry name or `hf:` reference, downloaded unless it is there; `verify` hashes it anew.
 
-    Raises ModelError for an unknown name, a full disk, or, with a line for each source, when all sources fail, and
-    ValueError for `verify` with an `hf:` reference, whose hash is not known.
+    A model that is made here is only looked for. Raises ModelError for an unknown name, a model still to be made, a
+    full disk, or, with a line for each source, when all sources fail, and ValueError for `verify` with an `hf:`
+    reference or a model made here, whose hash is not known.
     """
     if name.startswith("hf:"):
         if verify:
             raise ValueError(f"verify=True cannot be used with {name!r}: only the registry's models have a known hash")
         return _pull_reference(hub.parse_reference(name), name, progress=progress)
-    model = load().models.get(name)
+    registry = load()
+    if name in registry.made:
+        if verify:
+            raise ValueError(f"verify=True cannot be used with {name!r}: it is made here, and has no known hash")
+        return _made(registry.made[name])
+    model = registry.models.get(name)
     if model is None:
         raise _unknown(name)
     target = models_folder() / model.file
@@ -96,15 +109,23 @@ def pull(name: str, *, progress: bool = True, verify: bool = False) -> Path:
 
 
 def listing() -> list[CatalogEntry]:
-    """The registry's models, present or not, then the other GGUF files of the models folder by file name."""
+    """The registry's models, present or not, also those made here, then the models folder's other files by name."""
     folder = models_folder()
-    models = load().models.values()
+    registry = load()
+    models, all_made = registry.models.values(), registry.made.values()
     entries = []
     for model in models:
         path = folder / model.file
         present = path if _is_whole(model, path) else None
         entries.append(CatalogEntry(model.name, model.description, model.license, model.size, present))
-    known = {model.file for model in models}
+    for made in all_made:
+        path = folder / made.file
+        here = path.is_file()
+        size = path.stat().st_size if here else made.size
+        entries.append(
+            CatalogEntry(made.name, made.description, made.license, size, path if here else None, made.command)
+        )
+    known = {model.file for model in models} | {made.file for made in all_made}
     for path in sorted(folder.glob("*.gguf")):
         if path.name not in known and path.is_file():
             entries.append(CatalogEntry(path.name, "not in the registry", "unknown", path.stat().st_size, path))
@@ -155,6 +176,13 @@ def _present(model: Model) -> Path:
     return path
 
 
+def _made(model: MadeModel) -> Path:
+    path = models_folder() / model.file
+    if not path.is_file():
+        raise ModelError(f"{model.name} is not on this machine, and not fetched but made: run `{model.command}`")
+    return path
+
+
 def _is_whole(model: Model, path: Path) -> bool:
     return path.is_file() and path.stat().st_size == model.size
 
@@ -165,7 +193,7 @@ def _looks_like_path(name: str) -> bool:
 
 
 def _unknown(name: str) -> ModelError:
-    known = list(load().models)
+    known = [*load().models, *load().made]
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {close[0]}? " if close else ""
     return ModelError(

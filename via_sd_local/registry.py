@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).resolve().parent
 REGISTRY_PATHS = (PACKAGE / "models" / "registry.json", PACKAGE.parent / "models" / "registry.json")
 
 TEXT = re.compile(r"[^\n]+")
-NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 FILE = re.compile(r"[A-Za-z0-9][\w.-]*\.gguf", re.ASCII)
 SHA256 = re.compile(r"[0-9a-f]{64}")
 REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
@@ -68,11 +68,24 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
+class MadeModel:
+    """A model file with a name that is not fetched but made on this machine, by `command`; size in bytes."""
+
+    name: str
+    description: str
+    license: str
+    file: str
+    size: int
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
 class Registry:
-    """The known models by name, and the name of the default one."""
+    """The known models by name, the name of the default one, and those that are made here."""
 
     default: str
     models: Mapping[str, Model]
+    made: Mapping[str, MadeModel]
 
 
 def load(path: Path | None = None) -> Registry:
@@ -85,16 +98,21 @@ def load(path: Path | None = None) -> Registry:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ModelError(f"the model registry {path} cannot be read ({error}); reinstall via-sd-local") from error
-    top = _Table(data, f"{path}: registry").only("default", "models")
+    top = _Table(data, f"{path}: registry").only("default", "models", "made")
     models = {name: _model(name, table) for name, table in top.tables("models").items()}
-    files = [model.file for model in models.values()]
-    for model in models.values():
-        if files.count(model.file) > 1:
-            raise top.error(f"models.{model.name}.file", model.file, "a file name that no other model has")
+    made = {name: _made(name, table) for name, table in top.tables("made").items()} if top.has("made") else {}
+    for name in made:
+        if name in models:
+            raise top.error("made", name, "a name that no other model has")
+    entries: list[Model | MadeModel] = [*models.values(), *made.values()]
+    files = [entry.file for entry in entries]
+    for entry in entries:
+        if files.count(entry.file) > 1:
+            raise top.error(f"models.{entry.name}.file", entry.file, "a file name that no other model has")
     default = top.text("default", NAME)
     if default not in models:
         raise top.error("default", default, f"one of {', '.join(models)}")
-    return Registry(default, models)
+    return Registry(default, models, made)
 
 
 def _model(name: str, table: "_Table") -> Model:
@@ -109,6 +127,20 @@ def _model(name: str, table: "_Table") -> Model:
         size=table.count("size"),
         sha256=table.text("sha256", SHA256),
         sources=tuple(_source(source) for source in table.items("sources")),
+    )
+
+
+def _made(name: str, table: "_Table") -> MadeModel:
+    if not NAME.fullmatch(name):
+        raise table.error("name", name, f"text of the form {NAME.pattern}")
+    table.only("description", "license", "file", "size", "command")
+    return MadeModel(
+        name=name,
+        description=table.text("description"),
+        license=table.text("license"),
+        file=table.text("file", FILE),
+        size=table.count("size"),
+        command=table.text("command"),
     )
 
 
@@ -153,6 +185,9 @@ class _Table:
             if key not in keys:
                 raise self.error(key, value, f"known: the keys here are {', '.join(keys)}")
         return self
+
+    def has(self, key: str) -> bool:
+        return key in self._entries
 
     def text(self, key: str, form: re.Pattern[str] = TEXT) -> str:
         value = self._entries.get(key)
