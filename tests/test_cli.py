@@ -909,7 +909,9 @@ def test_models_list_names_the_catalogue_and_what_is_here(run: Run, smollm2_path
 def test_models_list_tells_what_is_not_here(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VIA_SD_HOME", str(tmp_path))
     assert {row["path"] for row in json.loads(run("models", "list", "--json").out)} == {None}
-    assert all("not here; fetch it with `models pull`" in line for line in run("models", "list").out.splitlines())
+    lines = run("models", "list").out.splitlines()
+    assert all("[not here; " in line for line in lines)
+    assert any("fetch it with `models pull`" in line for line in lines)
     message = "is not on this machine"
     assert_refused(run("complete", "--verifier", "smollm2-135m", "--prompt", "x"), message)
 
