@@ -115,7 +115,7 @@ def hunks(patch: str) -> dict[str, list[tuple[list[str], list[str]]]]:
             current = files.setdefault(line[len("+++ b/") :].split("\t")[0], [])
         elif line.startswith("@@"):
             current.append(([], []))
-        elif line.startswith("--- "):
+        elif line.startswith("--- a/"):
             continue
         elif current and line[:1] in (" ", ""):
             current[-1][0].append(line[1:])
@@ -131,32 +131,43 @@ def positions(lines: list[str], block: list[str]) -> list[int]:
     return [i for i in range(len(lines) - len(block) + 1) if lines[i : i + len(block)] == block]
 
 
-def patched(root: Path, patch: str, *, reverse: bool = False) -> dict[str, str]:
-    """file name → text after applying (or taking back) the patch to the files under ROOT, which stay as they are.
+def patched(root: Path, patch: str, replaced: str = "") -> dict[str, str]:
+    """file name → text with the patch, for the files under ROOT, which stay as they are.
 
-    Every hunk must match exactly once; hunks that are in place already are left alone.
+    `replaced` is the patch that they have now; it is taken back first. Every hunk must match exactly once; hunks that
+    are in place already are left alone.
     """
     texts: dict[str, str] = {}
+    for name, file_hunks in hunks(replaced).items():
+        texts[name] = rewritten(read(root, name), name, [(new, old) for old, new in file_hunks])
     for name, file_hunks in hunks(patch).items():
-        path = root / name
-        if not path.is_file():
-            raise SourceError(f"{root} has no {name}: it is not llama.cpp {COMMIT}, the version that the patch is for")
-        lines = path.read_text(encoding="utf-8").split("\n")
-        for number, (before, after) in enumerate(file_hunks, 1):
-            old, new = (after, before) if reverse else (before, after)
-            in_place = positions(lines, new) and not (reverse and positions(lines, old))
-            if in_place:
-                continue
-            found = positions(lines, old)
-            if len(found) != 1:
-                raise SourceError(
-                    f"hunk {number} of {PATCH.name} matches {len(found)} places of {name}: the source is not llama.cpp "
-                    f"{COMMIT} (llama-cpp-python {VERSION}); use that version, or regenerate the patch for yours "
-                    "(patches/README.md)"
-                )
-            lines[found[0] : found[0] + len(old)] = new
-        texts[name] = "\n".join(lines)
+        texts[name] = rewritten(texts.get(name) or read(root, name), name, file_hunks)
     return texts
+
+
+def read(root: Path, name: str) -> str:
+    path = root / name
+    if not path.is_file():
+        raise SourceError(f"{root} has no {name}: it is not llama.cpp {COMMIT}, the version that the patch is for")
+    return path.read_text(encoding="utf-8")
+
+
+def rewritten(text: str, name: str, changes: list[tuple[list[str], list[str]]]) -> str:
+    """The text of a file with each (old lines, new lines) replaced."""
+    lines = text.split("\n")
+    for number, (old, new) in enumerate(changes, 1):
+        found = positions(lines, old)
+        # a hunk only inserts: where its longer side is, its shorter one is only by chance
+        if positions(lines, new) and (len(new) > len(old) or not found):
+            continue
+        if len(found) != 1:
+            raise SourceError(
+                f"hunk {number} of {PATCH.name} matches {len(found)} places of {name}: the source is not llama.cpp "
+                f"{COMMIT} (llama-cpp-python {VERSION}); use that version, or regenerate the patch for yours "
+                "(patches/README.md)"
+            )
+        lines[found[0] : found[0] + len(old)] = new
+    return "\n".join(lines)
 
 
 def write_changed(root: Path, texts: dict[str, str]) -> int:
@@ -171,42 +182,50 @@ def write_changed(root: Path, texts: dict[str, str]) -> int:
     return count
 
 
-def copy_checkout(source: Path, dest: Path, leave: set[str]) -> None:
-    """Copy a checkout's needed files that differ into DEST, but for those in LEAVE."""
+def checkout_files(source: Path) -> dict[str, Path]:
+    """name → path of a checkout's needed files."""
     if not (source / "src" / "llama-graph.cpp").is_file():
         raise SourceError(f"{source} is not a llama.cpp checkout: it has no src/llama-graph.cpp")
+    files: dict[str, Path] = {}
     for entry in NEEDED:
         for path in sorted((source / entry).rglob("*")) if entry.endswith("/") else [source / entry]:
-            name = path.relative_to(source).as_posix()
-            target = dest / name
-            if name in leave or not path.is_file():
-                continue
-            if not (target.is_file() and filecmp.cmp(path, target, shallow=False)):
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, target)
+            if path.is_file():
+                files[path.relative_to(source).as_posix()] = path
+    return files
+
+
+def mirror(files: dict[str, Path], dest: Path, texts: dict[str, str]) -> None:
+    """Make DEST hold exactly these files, copying those that differ; those in TEXTS are left to `write_changed`."""
+    for name, path in files.items():
+        target = dest / name
+        if name not in texts and not (target.is_file() and filecmp.cmp(path, target, shallow=False)):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+    for path in dest.rglob("*"):
+        if path.is_file() and path.relative_to(dest).as_posix() not in files:
+            path.unlink()
 
 
 def prepare(dest: Path, source: Path | None) -> None:
-    """Bring DEST to the pinned (or given) source with the current patch, touching as few files as possible."""
-    archive = fetch()
-    origin = f"checkout {source}" if source else SHA256
+    """Bring DEST to the pinned (or given) source with the current patch, touching as few files as possible.
+
+    What cannot be prepared leaves DEST as it was.
+    """
     patch = PATCH.read_text(encoding="utf-8")
-    record = dest / "applied.patch"
-    marker = dest / "origin"
-    tree = dest / "llama.cpp"
-    if not marker.is_file() or marker.read_text(encoding="utf-8") != origin:
-        unpack(archive, dest)
-        if source:
-            shutil.rmtree(tree)
+    texts: dict[str, str] = {}
+    files: dict[str, Path] = {}
     if source:
+        files = checkout_files(source)
         texts = patched(source, patch)
-        copy_checkout(source, tree, leave=set(texts))
-        count = write_changed(tree, texts)
+    origin = f"checkout {source}" if source else SHA256
+    record, marker, tree = dest / "applied.patch", dest / "origin", dest / "llama.cpp"
+    if not marker.is_file() or marker.read_text(encoding="utf-8") != origin:
+        unpack(fetch(), dest)
+    if source:
+        mirror(files, tree, texts)
     else:
-        count = 0
-        if record.is_file() and record.read_text(encoding="utf-8") != patch:
-            count += write_changed(tree, patched(tree, record.read_text(encoding="utf-8"), reverse=True))
-        count += write_changed(tree, patched(tree, patch))
+        texts = patched(tree, patch, record.read_text(encoding="utf-8") if record.is_file() else "")
+    count = write_changed(tree, texts)
     record.write_text(patch, encoding="utf-8")
     marker.write_text(origin, encoding="utf-8")
     print(f"llama.cpp {COMMIT}: patch in place, {count} files written")

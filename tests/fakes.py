@@ -21,7 +21,7 @@ from via_sd_local import drafters, tiers
 from via_sd_local.arrays import Floats
 from via_sd_local.drafters import Draft, ModelDrafter
 from via_sd_local.mask import LayerMask
-from via_sd_local.sampling import Chooser
+from via_sd_local.sampling import GREEDY, Sampler, SamplingParams, TemperatureSampler
 from via_sd_local.tiers import Recorder, Verifier, ignore
 
 N_VOCAB = 12
@@ -216,7 +216,7 @@ class FakeDrafter(drafters.Drafter):
         self.recorder: Recorder = ignore
         self.closed = False
 
-    def propose(self, text: Sequence[int], limit: int) -> Draft:
+    def propose(self, text: Sequence[int], limit: int, sampler: Sampler = GREEDY) -> Draft:
         assert limit >= 1
         assert not self.closed
         self.texts.append(list(text))
@@ -229,7 +229,7 @@ class FakeDrafter(drafters.Drafter):
     def observe(self, accepted: int) -> None:
         self.observed.append(accepted)
 
-    def record_with(self, recorder: Recorder) -> None:
+    def begin(self, recorder: Recorder) -> None:
         self.recorder = recorder
 
     def close(self) -> None:
@@ -274,10 +274,11 @@ def expected_text(
     n: int,
     *,
     eog: Sequence[int] = (),
-    choose: Chooser | None = None,
+    sampling: SamplingParams | None = None,
 ) -> list[int]:
     """At most `n` tokens that plain decoding gives, straight from the language."""
-    choose, text = choose or Chooser(), list(prompt)
+    params, text = sampling or SamplingParams(), list(prompt)
+    choose = TemperatureSampler(params.temperature, params.seed).choose
     while len(text) < len(prompt) + n:
         token = choose(language.full(text))
         if token in eog:

@@ -20,7 +20,7 @@ import tiny
 from via_sd_local import chat
 from via_sd_local.chat_format import ChatFormat, Message
 from via_sd_local.errors import ModelError
-from via_sd_local.sampling import Chooser
+from via_sd_local.sampling import SamplingParams
 from via_sd_local.session import Session
 from via_sd_local.settings import Settings
 
@@ -33,7 +33,7 @@ TEMPLATE = (
     "{% endif %}"
     "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
 )
-GREEDY = Chooser()
+GREEDY = SamplingParams()
 
 
 class Recorder(ChatFormat):
@@ -228,11 +228,10 @@ def test_an_answer_that_could_not_begin_is_no_turn(talking: Talking) -> None:
     assert conversation.turns == []
 
 
-@pytest.mark.xfail(reason="answer() records the turn also when generate() refuses to begin", strict=True)
 def test_an_answer_that_the_engine_refuses_is_no_turn(talking: Talking) -> None:
-    conversation = talking(drafter="lookup", mode="tiered", mask="2")
-    with pytest.raises(ValueError, match="greedy"):
-        list(conversation.answer("one", 5, Chooser(1.0)))
+    conversation = talking()
+    with pytest.raises(ValueError, match="the grammar does not parse"):
+        list(conversation.answer("one", 5, SamplingParams(grammar="root ::= (")))
     assert conversation.turns == []
 
 
@@ -496,7 +495,6 @@ def test_a_message_that_is_too_long_does_not_end_the_chat(terminal: Terminal) ->
     assert re.search(r"\[3 tokens, .*context \d+/128\]", prompt(child))
 
 
-@pytest.mark.xfail(reason="talk() catches ValueError alone, and a refusing template is a ModelError", strict=True)
 def test_a_message_that_the_template_refuses_does_not_end_the_chat(terminal: Terminal) -> None:
     child = terminal("--max-tokens", 3)
     child.sendline("forbidden")

@@ -209,14 +209,12 @@ def test_the_numbers_agree_with_each_other(mode: str, drafter: str, answer: Run,
         assert (stats["rejection_rate"], passes["full"]["calls"]) == (0, 8)
 
 
-@pytest.mark.xfail(reason="Tracked.append records the drafter's pass over the prompt as a draft pass", strict=True)
 def test_the_drafters_own_prefill_is_not_counted_among_the_draft_passes(answer: Run, files: Path) -> None:
     passes = answer("--draft", files / "llama.gguf", "--json", max_tokens=8).json["stats"]["passes"]
     long = answer("--draft", files / "llama.gguf", "--json", max_tokens=8, prompt=PROMPT * 5).json["stats"]["passes"]
     assert long["draft"]["tokens"] - passes["draft"]["tokens"] < 5
 
 
-@pytest.mark.xfail(reason="the block of the end token counts as a block, its token as none", strict=True)
 def test_plain_decoding_emits_one_token_a_block_also_when_it_stops_by_itself(answer: Run) -> None:
     result = answer("--json", verifier="mamba.gguf", prompt="the sea", max_tokens=50).json
     assert result["finish_reason"] == "stop"
@@ -616,23 +614,19 @@ def test_wrong_usage_exits_with_2(arguments: tuple[str, ...], capsys: pytest.Cap
     assert "error: " in err.splitlines()[-1]
 
 
-@pytest.mark.xfail(reason="`settings.n_ctx or …` takes 0 for not given", strict=True)
 def test_a_context_of_0_is_refused(answer: Run) -> None:
     assert_refused(answer("--n-ctx", 0), "n_ctx is 0")
 
 
-@pytest.mark.xfail(reason="`if settings.thresholds` takes an empty text for not given", strict=True)
 def test_empty_thresholds_are_refused(answer: Run) -> None:
     assert_refused(answer(*MODES["exact"], "--thresholds", ""), "thresholds '' are not of the form")
 
 
-@pytest.mark.xfail(reason="`template or model.chat_template` takes an empty file for not given", strict=True)
 def test_an_empty_template_is_not_taken_for_the_models_own(answer: Run) -> None:
     result = answer("--chat-template", os.devnull, "--json", verifier="template.gguf")
     assert result.status == 1 or json.loads(result.out)["usage"]["prompt_tokens"] == 1
 
 
-@pytest.mark.xfail(reason="ChatFormat.tokens lets other exceptions of the template's own code pass", strict=True)
 @pytest.mark.parametrize("template", ["{{ 1 // 0 }}", "{{ range(10 ** 10) | list }}", "{{ 'a'.encode('nix') }}"])
 def test_a_template_that_fails_in_any_way_is_one_line(template: str, answer: Run, tmp_path: Path) -> None:
     path = tmp_path / "t.jinja"
@@ -640,7 +634,6 @@ def test_a_template_that_fails_in_any_way_is_one_line(template: str, answer: Run
     assert_refused(answer("--chat-template", path), "the chat template cannot render this conversation")
 
 
-@pytest.mark.xfail(reason="threads has no upper limit, and llama.cpp aborts the process", strict=True)
 def test_more_threads_than_llama_cpp_can_have_are_refused(run: Run, files: Path, monkeypatch: Any) -> None:
     def stop(*_args: object, **_options: object) -> None:
         raise AssertionError("reached llama.cpp")
@@ -688,7 +681,6 @@ def test_a_reader_that_leaves_early_gets_no_traceback(options: tuple[str, ...], 
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-@pytest.mark.xfail(reason="console.run lets OSError and sys.stdout or sys.stdin of None pass", strict=True)
 @pytest.mark.parametrize(
     "redirection",
     [
@@ -705,7 +697,6 @@ def test_a_full_disk_or_a_closed_stream_gives_one_line(redirection: str, files: 
     assert done.stderr.count("\n") <= 1
 
 
-@pytest.mark.xfail(reason="standard output keeps its encoding's errors='strict'", strict=True)
 @pytest.mark.parametrize("options", [(), ("--json",)])
 def test_a_terminal_without_unicode_shows_what_it_can(options: tuple[str, ...], files: Path) -> None:
     arguments = ("--verifier", files / "llama.gguf", "--prompt", PROMPT, "--threads", 1, "--max-tokens", 30)

@@ -128,12 +128,12 @@ def test_the_model_drafter_computes_only_what_is_new() -> None:
     seen = fakes.passes(drafter._tracked)
     seen.clear()
     counted: list[tuple[str, int]] = []
-    drafter.record_with(lambda kind, tokens, seconds: counted.append((kind, tokens)))
+    drafter.begin(lambda kind, tokens, seconds: counted.append((kind, tokens)))
     drafter.propose([0, 1, 2], 3)
     drafter.observe(2)
     drafter.propose([0, 1, 2, 3, 4, 7], 1)  # it had drafted 3, 4, 5 and seen 3, 4
     assert seen == [("full", 0, 3), ("full", 3, 1), ("full", 4, 1), ("full", 5, 1)]
-    assert [tokens for _, tokens in counted] == [3, 1, 1, 1]
+    assert counted == [("prefill", 3), ("draft", 1), ("draft", 1), ("draft", 1)]
 
 
 def test_closing_the_model_drafter_frees_its_context() -> None:

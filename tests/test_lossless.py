@@ -19,7 +19,7 @@ from via_sd_local.drafters import Draft, Drafter, ModelDrafter, PromptLookup
 from via_sd_local.engine import Engine
 from via_sd_local.model import Model
 from via_sd_local.policy import Mode, Policy
-from via_sd_local.sampling import Chooser
+from via_sd_local.sampling import GREEDY, Sampler, SamplingParams
 from via_sd_local.tiers import Verifier
 
 QUESTIONS = [
@@ -44,8 +44,8 @@ def smollm2_q2(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> 
         yield model
 
 
-def run(engine: Engine, prompt: list[int], max_tokens: int, choose: Chooser | None = None) -> list[int]:
-    steps = engine.generate(prompt, max_tokens=max_tokens, choose=choose)
+def run(engine: Engine, prompt: list[int], max_tokens: int, sampling: SamplingParams | None = None) -> list[int]:
+    steps = engine.generate(prompt, max_tokens=max_tokens, sampling=sampling)
     return [token for step in steps for token in step.tokens]
 
 
@@ -116,8 +116,8 @@ class Watched:
         self.drafter = drafter
         self.rejected: list[tuple[list[int], list[int]]] = []  # the text before a rejected token, the draft from it on
 
-    def propose(self, text: list[int], limit: int) -> Draft:
-        self.text, self.draft = list(text), self.drafter.propose(text, limit)
+    def propose(self, text: list[int], limit: int, sampler: Sampler = GREEDY) -> Draft:
+        self.text, self.draft = list(text), self.drafter.propose(text, limit, sampler)
         return self.draft
 
     def observe(self, accepted: int) -> None:
@@ -151,12 +151,12 @@ def test_the_same_seed_gives_the_same_sampled_text_in_every_lossless_mode(smol_b
     """At a temperature: with equal random numbers, only a near-tie of a cumulated probability could differ."""
     drafter = ModelDrafter(smollm2_q2, smol_bench.model, n_ctx=N_CTX, n_threads=1)
     prompt = smol_bench.prompts[0]
-    plain = run(smol_bench.engine(Mode.PLAIN), prompt, 40, Chooser(0.7, seed=11))
-    again = run(smol_bench.engine(Mode.PLAIN), prompt, 40, Chooser(0.7, seed=11))
-    other = run(smol_bench.engine(Mode.PLAIN), prompt, 40, Chooser(0.7, seed=12))
+    plain = run(smol_bench.engine(Mode.PLAIN), prompt, 40, SamplingParams(temperature=0.7, seed=11))
+    again = run(smol_bench.engine(Mode.PLAIN), prompt, 40, SamplingParams(temperature=0.7, seed=11))
+    other = run(smol_bench.engine(Mode.PLAIN), prompt, 40, SamplingParams(temperature=0.7, seed=12))
     assert plain == again != other
-    for mode in (Mode.SD, Mode.EXACT):
-        sampled = run(smol_bench.engine(mode, drafter), prompt, 40, Chooser(0.7, seed=11))
+    for mode, own in ((Mode.SD, PromptLookup()), (Mode.EXACT, drafter)):
+        sampled = run(smol_bench.engine(mode, own), prompt, 40, SamplingParams(temperature=0.7, seed=11))
         agreed = next((i for i, (a, b) in enumerate(zip(sampled, plain, strict=False)) if a != b), len(plain))
         assert agreed >= 20, mode
 

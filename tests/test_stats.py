@@ -53,7 +53,7 @@ def counted() -> Stats:
         accepted=12,
         blocks=4,
         first_token_seconds=1.0,
-        seconds=7.0,
+        seconds=6.75,
     )
     stats.record("prefill", 3, 0.75)
     stats.record("full", 20, 4.0)
@@ -66,11 +66,12 @@ def test_rates_are_derived_from_the_counts() -> None:
     assert stats.rejection_rate == 0.25
     assert stats.acceptance_length == 3.0  # the first token belongs to the prefill
     assert stats.tokens_per_second == 2.0
-    assert stats.overhead_seconds == 1.0
+    assert stats.overhead_seconds == 0.75
 
 
 def test_a_clock_that_did_not_move_gives_no_speed() -> None:
-    assert Stats("sd", completion_tokens=5, blocks=2, seconds=1.0, first_token_seconds=1.0).tokens_per_second is None
+    stats = Stats("sd", completion_tokens=5, blocks=2, seconds=1.0, prefill_seconds=1.0)
+    assert stats.tokens_per_second is None
 
 
 def test_json_holds_counters_and_rates() -> None:
@@ -78,7 +79,7 @@ def test_json_holds_counters_and_rates() -> None:
     assert json.loads(json.dumps(data)) == data
     expected = {"mode": "sd", "prompt_tokens": 5, "reused_tokens": 2, "completion_tokens": 13, "drafted": 16}
     expected |= {"accepted": 12, "rejection_rate": 0.25, "acceptance_length": 3.0, "tokens_per_second": 2.0}
-    expected |= {"prefill_seconds": 0.75, "first_token_seconds": 1.0, "seconds": 7.0, "overhead_seconds": 1.0}
+    expected |= {"prefill_seconds": 0.75, "first_token_seconds": 1.0, "seconds": 6.75, "overhead_seconds": 0.75}
     assert {name: data[name] for name in expected} == expected
     assert data["passes"]["full"] == {"calls": 1, "tokens": 20, "seconds": 4.0}
     assert data["regions"] == {"A": 0, "B": 0, "C": 0, "bonus": 0}

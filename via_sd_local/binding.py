@@ -26,6 +26,7 @@ __all__ = [
     "get_layer_skip",
     "import_llama_cpp",
     "llama",
+    "raise_if_interrupted",
     "set_layer_input",
     "set_layer_skip",
     "take_errors",
@@ -121,22 +122,34 @@ _logger.addHandler(logging.NullHandler())
 _logger.propagate = False
 _errors: deque[str] = deque(maxlen=16)
 _last_level = logging.INFO
+_interrupted = False
 _SPEAKER = re.compile(r"^(?:error loading model: |[\w:~]+: )+")
 
 
 @llama.llama_log_callback  # type: ignore[untyped-decorator]
 def _on_log(level: int, text: bytes, _user_data: ctypes.c_void_p) -> None:
-    global _last_level
-    _last_level = _LOG_LEVELS.get(level, _last_level)  # level 5 continues the previous line
-    line = text.decode("utf-8", "replace").rstrip("\n")
-    if line.strip(" ."):
-        if _last_level == logging.ERROR:
-            _errors.append(line)
-        _logger.log(_last_level, "%s", line)
+    global _last_level, _interrupted
+    try:
+        _last_level = _LOG_LEVELS.get(level, _last_level)  # level 5 continues the previous line
+        line = text.decode("utf-8", "replace").rstrip("\n")
+        if line.strip(" ."):
+            if _last_level == logging.ERROR:
+                _errors.append(line)
+            _logger.log(_last_level, "%s", line)
+    except KeyboardInterrupt:  # C code cannot pass it on: `raise_if_interrupted` does
+        _interrupted = True
 
 
 llama.llama_log_set(_on_log, ctypes.c_void_p(0))
 llama.llama_backend_init()
+
+
+def raise_if_interrupted() -> None:
+    """Raise the KeyboardInterrupt that arrived while llama.cpp was logging; to be called after long native calls."""
+    global _interrupted
+    if _interrupted:
+        _interrupted = False
+        raise KeyboardInterrupt
 
 
 def take_errors() -> list[str]:

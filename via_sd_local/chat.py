@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from . import console
-from .options import add_sampling, add_settings, settings_from
+from .errors import ViaSdError
+from .options import add_sampling, add_settings, sampling_from, settings_from
+from .text import Utf8Stream, read_text
 
 if TYPE_CHECKING:
     from .chat_format import ChatFormat, Message
-    from .sampling import Chooser
+    from .sampling import SamplingParams
     from .session import Session
     from .settings import Settings
 
@@ -60,17 +62,16 @@ class Conversation:
                 )
             dropped += 2
 
-    def answer(self, text: str, max_tokens: int | None, choose: Chooser) -> Iterator[str]:
+    def answer(self, text: str, max_tokens: int | None, sampling: SamplingParams) -> Iterator[str]:
         """The answer to `text`, as it comes; both become turns, also if the answer is not read to its end."""
-        from .text import Utf8Stream
-
         tokens, dropped = self.prompt_for(text)
         if dropped:
             print(f"(the context is full: the {dropped} oldest messages were dropped)", file=sys.stderr)
+        steps = self.session.engine.generate(tokens, max_tokens=max_tokens, sampling=sampling)
         stream = Utf8Stream()
         said: list[str] = []
         try:
-            for step in self.session.engine.generate(tokens, max_tokens=max_tokens, choose=choose):
+            for step in steps:
                 said.append(stream.push(b"".join(map(self.session.model.piece, step.tokens))))
                 yield said[-1]
             said.append(stream.finish())
@@ -110,26 +111,27 @@ def run(args: argparse.Namespace) -> int:
     """Load the models and talk; returns the exit status."""
     settings = settings_from(args)
 
-    from .chat_format import ChatFormat, read_template
-    from .sampling import Chooser
+    from .chat_format import ChatFormat
     from .session import Session
 
-    choose = Chooser(args.temperature, args.seed)
-    template = read_template(args.chat_template) if args.chat_template else None
+    sampling = sampling_from(args)
+    template = read_text(args.chat_template, "chat template") if args.chat_template else None
     fetch_if_known(settings)
     with Session(settings) as session:
         conversation = Conversation(session, ChatFormat(session.model, template), args.system)
+        if sys.stdin is None:
+            return 0
         if sys.stdin.isatty():
-            return talk(conversation, args.max_tokens, choose)
+            return talk(conversation, args.max_tokens, sampling)
         text = sys.stdin.buffer.read().decode("utf-8", "replace").strip()
         if text:
-            for part in conversation.answer(text, args.max_tokens, choose):
+            for part in conversation.answer(text, args.max_tokens, sampling):
                 print(part, end="", flush=True)
             print()
     return 0
 
 
-def talk(conversation: Conversation, max_tokens: int | None, choose: Chooser) -> int:
+def talk(conversation: Conversation, max_tokens: int | None, sampling: SamplingParams) -> int:
     """The loop in a terminal: read, answer, until /exit or the end of input."""
     import readline  # noqa: F401 - gives input() line editing and history
 
@@ -149,12 +151,12 @@ def talk(conversation: Conversation, max_tokens: int | None, choose: Chooser) ->
             command(text, conversation)
             continue
         try:
-            for part in conversation.answer(text, max_tokens, choose):
+            for part in conversation.answer(text, max_tokens, sampling):
                 print(part, end="", flush=True)
             print()
         except KeyboardInterrupt:
             print(" [stopped]")
-        except ValueError as error:
+        except (ValueError, ViaSdError) as error:
             print(f"error: {error}", file=sys.stderr)
             continue
         print(status_line(session), file=sys.stderr)
@@ -184,9 +186,14 @@ def status_line(session: Session) -> str:
     if stats.rejection_rate is not None:
         parts.append(f"{1 - stats.rejection_rate:.0%} of {stats.drafted} drafted tokens accepted")
     if stats.mode == "tiered":
-        parts.append("lossy: the slim tier decided alone where it was sure")
+        parts.append("lossy: " + deviation_text(stats.deviation))
     parts.append(f"context {used}/{session.engine.verifier.context.n_ctx}")
     return f"[{', '.join(parts)}]"
+
+
+def deviation_text(deviation: float | None) -> str:
+    """What the audits say of a tiered answer."""
+    return "not audited yet" if deviation is None else f"about {deviation:.1%} not the full model's choice, by audit"
 
 
 def main(argv: list[str] | None = None) -> int:

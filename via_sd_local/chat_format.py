@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TypedDict
 
 import jinja2
@@ -25,7 +24,7 @@ class ChatFormat:
 
     def __init__(self, model: Model, template: str | None = None) -> None:
         """Use `template`, else the file's own; ModelError if there is none or it cannot be parsed."""
-        template = template or model.chat_template
+        template = model.chat_template if template is None else template
         if template is None:
             raise ModelError(f"{model.path}: the file has no chat template; give one with --chat-template FILE")
         self._model = model
@@ -43,14 +42,6 @@ class ChatFormat:
         """The prompt's tokens, with exactly one BOS where the model wants one; ModelError if the template refuses."""
         try:
             prompt: str = self._render(messages=list(messages)).prompt
-        except (jinja2.TemplateError, ValueError, TypeError) as error:
+        except Exception as error:  # a template is code, and may fail in any way
             raise ModelError(f"the chat template cannot render this conversation: {error}") from None
         return self._model.tokenize_prompt(prompt, parse_special=True)
-
-
-def read_template(path: str) -> str:
-    """The text of a template file; ModelError if it cannot be read."""
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ModelError(f"the chat template {path} cannot be read: {error}") from None

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 from .errors import ModelError
-from .options import add_sampling, add_settings, settings_from
+from .options import add_sampling, add_settings, sampling_from, settings_from
+from .text import Utf8Stream, read_text
 
 DESCRIPTION = """\
 Answer one prompt. The prompt is put into the model's chat template if it has one; --raw takes it as it is.
@@ -37,14 +37,14 @@ def read_prompt(args: argparse.Namespace) -> str:
     """The prompt's text; ModelError if its file cannot be read."""
     if args.prompt is not None:
         return str(args.prompt)
-    try:
-        if args.prompt_file == "-":
+    if args.prompt_file == "-":
+        if sys.stdin is None:
+            raise ModelError("there is no prompt: standard input is closed")
+        try:
             return sys.stdin.buffer.read().decode("utf-8")
-        return Path(args.prompt_file).read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise ModelError(f"the prompt file {args.prompt_file} is not UTF-8 text") from None
-    except OSError as error:
-        raise ModelError(f"the prompt file {args.prompt_file} cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise ModelError("the prompt on standard input is not UTF-8 text") from None
+    return read_text(args.prompt_file, "prompt")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -52,13 +52,11 @@ def run(args: argparse.Namespace) -> int:
     settings = settings_from(args)
     prompt = read_prompt(args)
 
-    from .chat_format import ChatFormat, read_template
-    from .sampling import Chooser
+    from .chat_format import ChatFormat
     from .session import Session
-    from .text import Utf8Stream
 
-    choose = Chooser(args.temperature, args.seed)
-    template = read_template(args.chat_template) if args.chat_template else None
+    sampling = sampling_from(args)
+    template = read_text(args.chat_template, "chat template") if args.chat_template else None
     with Session(settings) as session:
         model = session.model
         if args.raw or (template is None and model.chat_template is None):
@@ -68,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
         stream = Utf8Stream()
         parts: list[str] = []
         finish_reason = None
-        for step in session.engine.generate(tokens, max_tokens=args.max_tokens, choose=choose):
+        for step in session.engine.generate(tokens, max_tokens=args.max_tokens, sampling=sampling):
             text = stream.push(b"".join(map(model.piece, step.tokens)))
             finish_reason = step.finish_reason
             parts.append(text)
@@ -89,5 +87,5 @@ def run(args: argparse.Namespace) -> int:
             },
             "stats": stats.to_json(),
         }
-        print(json.dumps(result, ensure_ascii=False))
+        print(json.dumps(result, ensure_ascii=not (sys.stdout.encoding or "").lower().startswith("utf")))
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 import warnings
@@ -23,6 +24,7 @@ def plain_warnings() -> Iterator[None]:
 def run(command: Callable[[], int]) -> int:
     """Run a command; its exit status, or 1 for an error of this package, 130 for Ctrl-C, 141 for a closed pipe."""
     try:
+        prepare_output()
         with plain_warnings():
             status = command()
             sys.stdout.flush()
@@ -34,6 +36,23 @@ def run(command: Callable[[], int]) -> int:
         print(file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # whoever read our output has left; keep Python from complaining about the flush at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence_output()
         return 141
+    except OSError as error:
+        print(f"error: {error.strerror or error}", file=sys.stderr)
+        silence_output()
+        return 1
+
+
+def prepare_output() -> None:
+    """Make standard output show what its encoding can, and the rest as "?"; OSError if it is closed."""
+    if sys.stdout is None:
+        raise OSError("standard output is closed")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+
+
+def silence_output() -> None:
+    """Keep Python from complaining about the flush at exit, where whoever reads our output has left."""
+    with contextlib.suppress(OSError, AttributeError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

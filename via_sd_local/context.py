@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from .arrays import Floats
-from .binding import get_layer_input, llama, set_layer_input, set_layer_skip, take_errors
+from .binding import get_layer_input, llama, raise_if_interrupted, set_layer_input, set_layer_skip, take_errors
 from .errors import NativeError
 from .model import Model
 
+MAX_THREADS = 512  # GGML_MAX_N_THREADS: beyond it llama.cpp aborts the process
 N_BATCH = 512  # tokens a llama_decode call; longer inputs go in several, between which Ctrl-C is heard
 
 
@@ -29,8 +30,8 @@ class Context:
         """Allocate; ValueError for impossible sizes, NativeError when llama.cpp cannot allocate."""
         if n_ctx < 2:
             raise ValueError(f"n_ctx is {n_ctx}; a context needs at least 2 positions")
-        if n_threads is not None and n_threads < 1:
-            raise ValueError(f"threads is {n_threads}; at least 1 is needed")
+        if n_threads is not None and not 1 <= n_threads <= MAX_THREADS:
+            raise ValueError(f"threads is {n_threads}; it must be from 1 to {MAX_THREADS}")
         self.model = model
         self.n_ctx = n_ctx
         self.n_threads = n_threads or default_threads()
@@ -45,6 +46,11 @@ class Context:
         if not handle:
             raise NativeError(f"no context of {n_ctx} tokens for {model.path}: {_last_error()}")
         self._handle: int | None = handle
+        try:
+            raise_if_interrupted()
+        except KeyboardInterrupt:
+            llama.llama_free(handle)
+            raise
         self._memory = llama.llama_get_memory(handle)
         self._n_batch = int(params.n_batch)
         self._n_vocab = model.n_vocab

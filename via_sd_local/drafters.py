@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -11,30 +11,42 @@ import numpy as np
 from .arrays import Floats
 from .errors import ModelError
 from .model import Model
+from .sampling import GREEDY, Distribution, Sampler
 from .tiers import Recorder, Tracked, common_prefix
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Proposed tokens, and the drafter's own probability of each (empty where it has none)."""
+    """Proposed tokens, the drafter's own probability of each (empty where it has none), and what they were drawn from.
+
+    `proposals` is empty for a draft that is not a sample.
+    """
 
     tokens: list[int]
-    confidences: list[float]
+    confidences: list[float] = field(default_factory=list)
+    proposals: list[Distribution] = field(default_factory=list)
+
+    def cut(self, limit: int) -> Draft:
+        """The first `limit` tokens of it."""
+        return Draft(self.tokens[:limit], self.confidences[:limit], self.proposals[:limit])
 
 
 class Drafter(Protocol):
     """Proposes what may follow; whatever it proposes, lossless modes emit the verifier's own choice."""
 
-    def propose(self, text: Sequence[int], limit: int) -> Draft:
-        """At most `limit` tokens to follow `text`, the whole text so far, prompt included."""
+    def begin(self, recorder: Recorder) -> None:
+        """A generation begins; report the drafter's own passes to `recorder`."""
+        ...
+
+    def propose(self, text: Sequence[int], limit: int, sampler: Sampler) -> Draft:
+        """At most `limit` tokens to follow `text`, the whole text so far, prompt included.
+
+        `sampler` is the target's, for drafters that draw from their own distribution as it would; only to be forked.
+        """
         ...
 
     def observe(self, accepted: int) -> None:
         """How many tokens of the last draft were accepted."""
-        ...
-
-    def record_with(self, recorder: Recorder) -> None:
-        """Report the drafter's own passes there from now on."""
         ...
 
     def close(self) -> None:
@@ -43,7 +55,7 @@ class Drafter(Protocol):
 
 
 class ModelDrafter:
-    """A small model of the same vocabulary that drafts greedily; its KV cache follows the text by itself."""
+    """A small model of the same vocabulary; its KV cache follows the text by itself."""
 
     def __init__(
         self,
@@ -68,39 +80,62 @@ class ModelDrafter:
             raise ModelError(
                 f"{model.path}: this model cannot draft: its state cannot be rolled back (it is recurrent)"
             )
-        self._n_vocab = min(model.n_vocab, verifier.n_vocab)
+        self._n_vocab = verifier.n_vocab
+        self._end_tokens = verifier.eog
         self._min_confidence = min_confidence
+        self._began = False
 
-    def propose(self, text: Sequence[int], limit: int) -> Draft:
+    def propose(self, text: Sequence[int], limit: int, sampler: Sampler = GREEDY) -> Draft:
+        """Greedily where the sampler is greedy, else drawn from the draft model's distribution under its settings."""
         tracked = self._tracked
         limit = min(limit, tracked.context.n_ctx - len(text) + 1)
+        draft = Draft([])
         if limit < 1:
-            return Draft([], [])
+            return draft
         known = tracked.reuse(text, len(text) - 1)
-        logits = self._decode(text[known:])
-        tokens: list[int] = []
-        confidences: list[float] = []
-        while True:
-            token = int(logits.argmax())
-            confidence = float(1.0 / np.exp(logits - logits[token]).sum())
-            if confidence < self._min_confidence:
-                break
-            tokens.append(token)
-            confidences.append(confidence)
-            if len(tokens) == limit:
-                break
-            logits = self._decode([token])
-        return Draft(tokens, confidences)
+        row = self._decode(text[known:], "draft" if self._began else "prefill")
+        self._began = True
+        fork = sampler.fork()
+        try:
+            while self._extend(draft, row, fork) and len(draft.tokens) < limit:
+                fork.accept(draft.tokens[-1])
+                row = self._decode(draft.tokens[-1:], "draft")
+        finally:
+            fork.close()
+        return draft
 
-    def _decode(self, tokens: Sequence[int]) -> Floats:
-        row: Floats = self._tracked.append(tokens)[: self._n_vocab]
-        return row
+    def _extend(self, draft: Draft, row: Floats, sampler: Sampler) -> bool:
+        """Append the next token to the draft unless the model is unsure; whether more may follow."""
+        if sampler.greedy or not sampler.is_distribution:
+            row = sampler.processed(row)
+            token = int(row.argmax())
+            confidence = float(1.0 / np.exp(row - row[token]).sum())
+        else:
+            proposal = sampler.distribution(row)
+            token = proposal.draw(sampler.random.random())
+            confidence = proposal.probability(token)
+            draft.proposals.append(proposal)
+        if confidence < self._min_confidence:
+            del draft.proposals[len(draft.tokens) :]
+            return False
+        draft.tokens.append(token)
+        draft.confidences.append(confidence)
+        return token not in self._end_tokens
+
+    def _decode(self, tokens: Sequence[int], kind: str) -> Floats:
+        """The logits after these tokens, as long as the verifier's: tokens that the draft lacks get none."""
+        row = self._tracked.append(tokens, kind)
+        if len(row) < self._n_vocab:
+            row = np.concatenate([row, np.full(self._n_vocab - len(row), -np.inf, np.float32)])
+        shortened: Floats = row[: self._n_vocab]
+        return shortened
 
     def observe(self, accepted: int) -> None:
         """Nothing to do: the next text says which tokens stayed."""
 
-    def record_with(self, recorder: Recorder) -> None:
+    def begin(self, recorder: Recorder) -> None:
         self._tracked.recorder = recorder
+        self._began = False
 
     def close(self) -> None:
         self._tracked.close()
@@ -120,14 +155,14 @@ class PromptLookup:
         self._text: list[int] = []
         self._ends: dict[tuple[int, ...], int] = {}  # an n-gram → the position after its last occurrence
 
-    def propose(self, text: Sequence[int], limit: int) -> Draft:
+    def propose(self, text: Sequence[int], limit: int, sampler: Sampler = GREEDY) -> Draft:
         self._follow(text)
         n = len(self._text)
         for size in self._sizes:
             end = self._ends.get(tuple(self._text[n - size :])) if size < n else None
             if end is not None:
-                return Draft(self._text[end : end + limit], [])
-        return Draft([], [])
+                return Draft(self._text[end : end + limit])
+        return Draft([])
 
     def _follow(self, text: Sequence[int]) -> None:
         """Bring the index up to `text`; its last n-grams stay out, or they would find themselves."""
@@ -142,7 +177,7 @@ class PromptLookup:
     def observe(self, accepted: int) -> None:
         """Nothing to do: the next text says which tokens stayed."""
 
-    def record_with(self, recorder: Recorder) -> None:
+    def begin(self, recorder: Recorder) -> None:
         """It runs no passes."""
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
-from .binding import llama, take_errors
+from .binding import llama, raise_if_interrupted, take_errors
 from .errors import ModelError
 
 GGUF_MAGIC = b"GGUF"
@@ -23,10 +23,16 @@ class Model:
         _check_file(self.path)
         take_errors()
         handle = llama.llama_model_load_from_file(str(self.path).encode(), llama.llama_model_default_params())
+        try:
+            raise_if_interrupted()
+        except KeyboardInterrupt:
+            if handle:
+                llama.llama_model_free(handle)
+            raise
         if not handle:
             raise ModelError(f"{self.path}: llama.cpp cannot load this file: {_reason(take_errors())}")
         self._handle: int | None = handle
-        self._vocab = llama.llama_model_get_vocab(handle)
+        self.vocab = llama.llama_model_get_vocab(handle)  # llama.cpp's vocabulary pointer
         self._pieces: dict[int, bytes] = {}
         if llama.llama_model_has_encoder(handle) or not llama.llama_model_has_decoder(handle):
             self.close()
@@ -87,37 +93,37 @@ class Model:
 
     @cached_property
     def n_vocab(self) -> int:
-        return int(llama.llama_vocab_n_tokens(self._vocab))
+        return int(llama.llama_vocab_n_tokens(self.vocab))
 
     @cached_property
     def vocab_type(self) -> int:
         """llama.cpp's `llama_vocab_type`."""
-        return int(llama.llama_vocab_type(self._vocab))
+        return int(llama.llama_vocab_type(self.vocab))
 
     @cached_property
     def bos(self) -> int:
         """The begin-of-sequence token; -1 where there is none."""
-        return int(llama.llama_vocab_bos(self._vocab))
+        return int(llama.llama_vocab_bos(self.vocab))
 
     @cached_property
     def eos(self) -> int:
         """The end-of-sequence token; -1 where there is none."""
-        return int(llama.llama_vocab_eos(self._vocab))
+        return int(llama.llama_vocab_eos(self.vocab))
 
     @cached_property
     def adds_bos(self) -> bool:
         """Whether a text begins with `bos`, by the file's metadata."""
-        return bool(llama.llama_vocab_get_add_bos(self._vocab))
+        return bool(llama.llama_vocab_get_add_bos(self.vocab))
 
     @cached_property
     def eog(self) -> frozenset[int]:
         """Every token that ends a generation."""
-        is_eog, vocab = llama.llama_vocab_is_eog, self._vocab
+        is_eog, vocab = llama.llama_vocab_is_eog, self.vocab
         return frozenset(token for token in range(self.n_vocab) if is_eog(vocab, token))
 
     def token_text(self, token: int) -> bytes:
         """The token as the vocabulary stores it."""
-        text: bytes = llama.llama_vocab_get_text(self._vocab, token)
+        text: bytes = llama.llama_vocab_get_text(self.vocab, token)
         return text
 
     def tokenize(self, text: str | bytes, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
@@ -126,7 +132,7 @@ class Model:
         size = len(data) + 8
         while True:
             buffer = (llama.llama_token * size)()
-            n = llama.llama_tokenize(self._vocab, data, len(data), buffer, size, add_special, parse_special)
+            n = llama.llama_tokenize(self.vocab, data, len(data), buffer, size, add_special, parse_special)
             if n >= 0:
                 return list(buffer[:n])
             size = -n
@@ -150,7 +156,7 @@ class Model:
         size = 64
         while True:
             buffer = ctypes.create_string_buffer(size)
-            n = llama.llama_token_to_piece(self._vocab, token, buffer, size, 0, False)
+            n = llama.llama_token_to_piece(self.vocab, token, buffer, size, 0, False)
             if n >= 0:
                 return buffer.raw[:n]
             size = -n

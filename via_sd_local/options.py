@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 
+from .sampling import SamplingParams
 from .settings import DRAFTERS, MODES, Settings
+from .text import read_text
 
 
 def add_settings(parser: argparse.ArgumentParser, *, verifier: str | None) -> None:
@@ -36,7 +38,14 @@ def add_settings(parser: argparse.ArgumentParser, *, verifier: str | None) -> No
     group.add_argument(
         "--thresholds",
         metavar="RULE",
-        help="when the slim tier decides: joint:ACCEPT,REWRITE or ratio:ACCEPT,REWRITE (default: joint:0.5,0.5)",
+        help="when the slim tier decides: joint, confidence or ratio:ACCEPT,REWRITE (default: joint:0.5,0.5)",
+    )
+    group.add_argument(
+        "--max-deviation",
+        metavar="SHARE",
+        type=float,
+        help="in tiered: the share of audited tokens that may differ from the full model's choice before the "
+        "thresholds become stricter (default: no limit)",
     )
     group.add_argument("--draft-tokens", metavar="N", type=int, default=3, help="tokens a draft (default: 3)")
     group.add_argument(
@@ -46,9 +55,26 @@ def add_settings(parser: argparse.ArgumentParser, *, verifier: str | None) -> No
 
 
 def add_sampling(parser: argparse.ArgumentParser) -> None:
-    """Add --temperature, --seed and --max-tokens."""
+    """Add the options of `SamplingParams`, and --max-tokens."""
     group = parser.add_argument_group("sampling")
     group.add_argument("--temperature", metavar="T", type=float, default=0.0, help="0 is greedy (default: 0)")
+    group.add_argument(
+        "--top-k", metavar="N", type=int, default=0, help="draw from the N best tokens (default: 0, all)"
+    )
+    group.add_argument(
+        "--top-p", metavar="P", type=float, default=1.0, help="draw from the best P of mass (default: 1)"
+    )
+    group.add_argument("--min-p", metavar="P", type=float, default=0.0, help="draw from P times the best (default: 0)")
+    group.add_argument("--typical-p", metavar="P", type=float, default=1.0, help="locally typical mass (default: 1)")
+    group.add_argument(
+        "--repeat-penalty", metavar="X", type=float, default=1.0, help="divides repeated logits (default: 1)"
+    )
+    group.add_argument("--frequency-penalty", metavar="X", type=float, default=0.0, help="per occurrence (default: 0)")
+    group.add_argument("--presence-penalty", metavar="X", type=float, default=0.0, help="per token seen (default: 0)")
+    group.add_argument(
+        "--mirostat", metavar="V", type=int, default=0, choices=(0, 1, 2), help="version (default: 0, off)"
+    )
+    group.add_argument("--grammar-file", metavar="FILE", help="GBNF grammar that the answer must follow")
     group.add_argument("--seed", metavar="N", type=int, help="makes a temperature reproducible (default: random)")
     group.add_argument(
         "--max-tokens",
@@ -59,8 +85,28 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def sampling_from(args: argparse.Namespace) -> SamplingParams:
+    """The sampler settings that the parsed options give; ValueError for a bad one, ModelError for a bad file."""
+    return SamplingParams(
+        temperature=args.temperature,
+        top_k=args.top_k,
+        top_p=args.top_p,
+        min_p=args.min_p,
+        typical_p=args.typical_p,
+        repeat_penalty=args.repeat_penalty,
+        frequency_penalty=args.frequency_penalty,
+        presence_penalty=args.presence_penalty,
+        mirostat_mode=args.mirostat,
+        grammar=read_text(args.grammar_file, "grammar") if args.grammar_file else None,
+        seed=args.seed,
+    )
+
+
 def _max_tokens(text: str) -> int | None:
-    return None if text == "-1" else int(text)
+    number = int(text)
+    if number < -1:
+        raise argparse.ArgumentTypeError(f"{number} is neither a number of tokens nor -1 (to the end of the context)")
+    return None if number == -1 else number
 
 
 def settings_from(args: argparse.Namespace) -> Settings:
@@ -72,6 +118,7 @@ def settings_from(args: argparse.Namespace) -> Settings:
         mode=args.mode,
         mask=args.mask,
         thresholds=args.thresholds,
+        max_deviation=args.max_deviation,
         draft_tokens=args.draft_tokens,
         n_ctx=args.n_ctx,
         threads=args.threads,

@@ -1,25 +1,195 @@
-"""How the target distribution's token is chosen from a row of logits; pure, seeded."""
+"""How a token is chosen from logits: settings, distributions, and lossless acceptance of drafts. Pure and seeded."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
 import numpy as np
+import numpy.typing as npt
 
 from .arrays import Floats
 
+# (all tokens so far, logits of the next one) → logits, as llama-cpp-python's logits_processor
+LogitsProcessor: TypeAlias = Callable[[npt.NDArray[np.intc], Floats], Floats]
 
-class Chooser:
-    """argmax at temperature 0, else a sample of softmax(logits / temperature).
 
-    Every call at a temperature draws exactly one number, so that lossless modes, which call it once for every token
-    that they emit, give the text that plain decoding gives with the same seed.
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """llama.cpp's sampler settings; the defaults are greedy decoding with every other sampler off.
+
+    Order: logit bias, penalties, grammar, then at a temperature above 0 top-k, typical, top-p, min-p, temperature, or
+    mirostat in their place. Penalties count the last `penalty_last_n` generated tokens (-1: all of the context).
+    `grammar` is GBNF text. `seed` None is a fresh random one.
     """
 
-    def __init__(self, temperature: float = 0.0, seed: int | None = None) -> None:
-        """`seed` None is a fresh random one. ValueError for a negative or infinite temperature, or a negative seed."""
-        if not 0 <= temperature < float("inf"):
-            raise ValueError(f"temperature is {temperature}; it must be 0 (greedy) or a positive number")
-        if seed is not None and seed < 0:
-            raise ValueError(f"seed is {seed}; it must be 0 or larger")
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    typical_p: float = 1.0
+    repeat_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    penalty_last_n: int = 64
+    mirostat_mode: int = 0
+    mirostat_tau: float = 5.0
+    mirostat_eta: float = 0.1
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    grammar: str | None = None
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        inf = float("inf")
+        for name, low, high in (
+            ("temperature", 0, inf),
+            ("top_p", 0, 1),
+            ("min_p", 0, 1),
+            ("typical_p", 0, 1),
+            ("frequency_penalty", -inf, inf),
+            ("presence_penalty", -inf, inf),
+            ("mirostat_tau", 0, inf),
+            ("mirostat_eta", 0, inf),
+        ):
+            value = getattr(self, name)
+            if not (low <= value <= high and abs(value) < inf):
+                raise ValueError(f"{name} is {value}; it must be a number from {low} to {high}")
+        if not 0 < self.repeat_penalty < inf:
+            raise ValueError(f"repeat_penalty is {self.repeat_penalty}; it must be above 0 (1 is none)")
+        if self.penalty_last_n < -1:
+            raise ValueError(f"penalty_last_n is {self.penalty_last_n}; it is -1 (the context) or a number of tokens")
+        if self.mirostat_mode not in (0, 1, 2):
+            raise ValueError(f"mirostat_mode is {self.mirostat_mode}; it is 0 (off), 1 or 2")
+        if self.seed is not None and self.seed < 0:
+            raise ValueError(f"seed is {self.seed}; it must be 0 or larger")
+
+    @property
+    def greedy(self) -> bool:
+        """Temperature 0: the best token, after bias, penalties and grammar."""
+        return self.temperature == 0
+
+    @property
+    def edits_logits(self) -> bool:
+        """Whether logits are changed before a token is chosen, by what came before (or by a bias)."""
+        penalties = (self.repeat_penalty, self.frequency_penalty, self.presence_penalty) != (1, 0, 0)
+        return bool(self.logit_bias) or self.grammar is not None or (penalties and self.penalty_last_n != 0)
+
+    @property
+    def truncates(self) -> bool:
+        """Whether a sampler other than the temperature shapes the distribution."""
+        return not self.greedy and (
+            self.top_k > 0 or self.top_p < 1 or self.min_p > 0 or self.typical_p < 1 or self.mirostat_mode != 0
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Tokens that can be drawn, `[n]`, and their probabilities, `[n]`, which sum to 1; all others have none."""
+
+    tokens: npt.NDArray[np.int32]
+    probabilities: npt.NDArray[np.float64]
+
+    @classmethod
+    def of_weights(cls, tokens: npt.NDArray[np.int32], weights: npt.NDArray[np.float64]) -> Distribution:
+        """Normalise weights, of which at least one is positive."""
+        return cls(tokens, weights / weights.sum())
+
+    @classmethod
+    def softmax(cls, tokens: npt.NDArray[np.int32], logits: npt.NDArray[np.floating]) -> Distribution:
+        """The softmax of logits."""
+        return cls.of_weights(tokens, np.exp(logits.astype(np.float64) - logits.max()))
+
+    def probability(self, token: int) -> float:
+        """Of one token."""
+        return float(self.probabilities[self.tokens == token].sum())
+
+    def draw(self, uniform: float) -> int:
+        """The token at a uniform number from [0, 1)."""
+        cumulative = self.probabilities.cumsum()
+        index = int(np.searchsorted(cumulative, uniform * cumulative[-1], side="right"))
+        return int(self.tokens[min(index, len(self.tokens) - 1)])
+
+
+def residual(q: Distribution, p: Distribution) -> Distribution:
+    """What is left of q where a token drawn from p was rejected: max(0, q - p), normalised (Leviathan et al., 2023).
+
+    Where nothing is left (q = p up to rounding), q itself.
+    """
+    order = np.argsort(p.tokens)
+    sorted_tokens = p.tokens[order]
+    at = np.minimum(np.searchsorted(sorted_tokens, q.tokens), len(order) - 1)
+    in_p = np.where(sorted_tokens[at] == q.tokens, p.probabilities[order][at], 0.0)
+    weights = np.maximum(q.probabilities - in_p, 0.0)
+    return Distribution.of_weights(q.tokens, weights) if weights.sum() > 0 else q
+
+
+def accept_or_resample(q: Distribution, p: Distribution, token: int, random: np.random.Generator) -> int:
+    """Speculative sampling: keep `token`, drawn from p, with probability min(1, q/p), else draw from the residual.
+
+    The result is distributed as q.
+    """
+    if random.random() * p.probability(token) < q.probability(token):
+        return token
+    return residual(q, p).draw(random.random())
+
+
+class Sampler(Protocol):
+    """The target distribution of one generation, as it stands after the tokens accepted so far."""
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the choice is deterministic."""
+        ...
+
+    @property
+    def is_distribution(self) -> bool:
+        """Whether `distribution` can be had (not so with mirostat)."""
+        ...
+
+    @property
+    def random(self) -> np.random.Generator:
+        """Where its random numbers come from."""
+        ...
+
+    def processed(self, logits: Floats) -> Floats:
+        """The logits `[n_vocab]` after bias, penalties, grammar and processors; may be the argument itself."""
+        ...
+
+    def distribution(self, logits: Floats) -> Distribution:
+        """What the next token is drawn from, given its logits `[n_vocab]`."""
+        ...
+
+    def choose(self, logits: Floats) -> int:
+        """Draw the next token."""
+        ...
+
+    def accept(self, token: int) -> None:
+        """The token follows: penalties and grammar move on."""
+        ...
+
+    def fork(self) -> Sampler:
+        """A sampler in the same state, for looking ahead, with random numbers of its own; `close` it."""
+        ...
+
+    def close(self) -> None:
+        """Free what it holds."""
+        ...
+
+
+class TemperatureSampler:
+    """argmax at temperature 0, else a sample of softmax(logits / temperature); nothing depends on the text.
+
+    `choose` draws exactly one random number, so lossless modes that compare draws with drafts, and so call it once for
+    each token that they emit, give the text that plain decoding gives with the same seed.
+    """
+
+    is_distribution = True
+
+    def __init__(self, temperature: float = 0.0, seed: int | np.random.Generator | None = None) -> None:
+        """`seed` may be a generator, too. ValueError for a negative temperature or seed."""
+        generator = isinstance(seed, np.random.Generator)
+        SamplingParams(temperature=temperature, seed=None if generator else seed)  # type: ignore[arg-type]
         self.temperature = temperature
         self._random = np.random.default_rng(seed)
 
@@ -27,10 +197,62 @@ class Chooser:
     def greedy(self) -> bool:
         return self.temperature == 0
 
-    def __call__(self, logits: Floats) -> int:
-        """The token for one row of logits, `[n_vocab]`."""
+    @property
+    def random(self) -> np.random.Generator:
+        """Where its random numbers come from."""
+        return self._random
+
+    def processed(self, logits: Floats) -> Floats:
+        return logits
+
+    def distribution(self, logits: Floats) -> Distribution:
+        tokens = np.arange(len(logits), dtype=np.int32)
+        if self.greedy:
+            return Distribution(tokens[[logits.argmax()]], np.ones(1))
+        return Distribution.softmax(tokens, logits / np.float32(self.temperature))
+
+    def choose(self, logits: Floats) -> int:
         if self.greedy:
             return int(logits.argmax())
-        scaled = (logits - logits.max()).astype(np.float64) / self.temperature
-        cumulative = np.exp(scaled).cumsum()
-        return int(np.searchsorted(cumulative, self._random.random() * cumulative[-1], side="right"))
+        return self.distribution(logits).draw(self._random.random())
+
+    def accept(self, token: int) -> None:
+        """Nothing depends on it."""
+
+    def fork(self) -> TemperatureSampler:
+        return TemperatureSampler(self.temperature, self._random.spawn(1)[0])
+
+    def close(self) -> None:
+        """It holds nothing."""
+
+
+GREEDY = TemperatureSampler()
+
+
+def verify(
+    sampler: Sampler,
+    draft: Sequence[int],
+    proposals: Sequence[Distribution | None],
+    logits: Floats,
+    end_tokens: frozenset[int],
+) -> list[int]:
+    """The target's own tokens for a draft: as many as agree, and the one after them; all but an end token accepted.
+
+    `logits` is `[len(draft) + 1, n_vocab]`; row i judges draft[i]. `proposals[i]` is what draft[i] was drawn from.
+    It is None, or the list is shorter, for tokens that are no samples: they are compared with the target's own draws.
+    """
+    tokens: list[int] = []
+    for position in range(len(draft) + 1):
+        proposal = proposals[position] if position < len(proposals) else None
+        if proposal is not None and not sampler.greedy and sampler.is_distribution:
+            q = sampler.distribution(logits[position])
+            token = accept_or_resample(q, proposal, draft[position], sampler.random)
+        else:
+            token = sampler.choose(logits[position])
+        tokens.append(token)
+        if token in end_tokens:
+            break
+        sampler.accept(token)
+        if position < len(draft) and token != draft[position]:
+            break
+    return tokens

@@ -31,10 +31,10 @@ class Session:
             raise
 
     def _load(self, settings: Settings) -> None:
-        rule = parse_rule(settings.thresholds) if settings.thresholds else DEFAULT_RULE
-        policy = Policy(settings.resolved_mode, settings.draft_tokens, rule)
+        rule = parse_rule(settings.thresholds) if settings.thresholds is not None else DEFAULT_RULE
+        policy = Policy(settings.resolved_mode, settings.draft_tokens, rule, max_deviation=settings.max_deviation)
         model = self.model = self._load_model(settings.verifier)
-        n_ctx = settings.n_ctx or min(DEFAULT_N_CTX, model.n_ctx_train)
+        n_ctx = min(DEFAULT_N_CTX, model.n_ctx_train) if settings.n_ctx is None else settings.n_ctx
         if n_ctx > model.n_ctx_train:
             warnings.warn(
                 f"n_ctx is {n_ctx}, but {model.path.name} was trained for {model.n_ctx_train} tokens",

@@ -25,6 +25,7 @@ class Settings:
     mode: str = "auto"
     mask: str | None = None
     thresholds: str | None = None
+    max_deviation: float | None = None
     draft_tokens: int = 3
     n_ctx: int | None = None
     threads: int | None = None
@@ -48,6 +49,11 @@ class Settings:
             raise ValueError("mode 'plain' does not draft; leave out the drafter, or use mode 'sd'")
         if self.resolved_mode is not Mode.PLAIN and self.resolved_drafter == "none":
             raise ValueError(f"mode {self.mode!r} needs a drafter: a draft model (draft), or drafter 'lookup'")
+
+        if self.max_deviation is not None and self.resolved_mode is not Mode.TIERED:
+            raise ValueError(
+                f"max_deviation is for the mode tiered; mode {self.resolved_mode.value!r} does not deviate"
+            )
 
     @property
     def resolved_drafter(self) -> str:

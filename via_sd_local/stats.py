@@ -29,6 +29,11 @@ class Stats:
     accepted: int = 0
     blocks: int = 0  # rounds of the mode's loop
     regions: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("A", "B", "C", "bonus"), 0))
+    audits: int = 0  # full passes that `audit_every` forced
+    audited: dict[str, int] = field(default_factory=lambda: dict.fromkeys("AB", 0))  # of the slim tier's tokens
+    deviations: dict[str, int] = field(default_factory=lambda: dict.fromkeys("AB", 0))  # not the full model's choice
+    overshoot: dict[str, list[float]] = field(default_factory=lambda: {"A": [], "B": []})  # p(v) - q(v), if audited
+    tightened: int = 0  # times that the budget made the thresholds stricter
     passes: dict[str, PassCount] = field(default_factory=lambda: {kind: PassCount() for kind in PASS_KINDS})
     prefill_seconds: float = 0.0
     first_token_seconds: float = 0.0
@@ -50,14 +55,30 @@ class Stats:
         return 1 - self.accepted / self.drafted if self.drafted else None
 
     @property
+    def deviating(self) -> int:
+        """Audited tokens that are not the full model's choice."""
+        return sum(self.deviations.values())
+
+    @property
+    def deviation(self) -> float | None:
+        """Audited tokens of the slim tier that are not the full model's choice, as a share of all tokens.
+
+        Estimated from the audited ones where some are not audited (the last few of a text); None before any audit.
+        """
+        audited, decided = sum(self.audited.values()), self.regions["A"] + self.regions["B"] + self.regions["bonus"]
+        if not audited or not self.completion_tokens:
+            return None
+        return self.deviating / audited * min(1.0, decided / self.completion_tokens)
+
+    @property
     def acceptance_length(self) -> float | None:
         """Tokens emitted a block, the verifier's own included; None before the first block."""
         return (self.completion_tokens - 1) / self.blocks if self.blocks else None
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Emitted tokens after the first, a second of decoding (prefill excluded); None before there are any."""
-        decoding = self.seconds - self.first_token_seconds
+        """Emitted tokens after the first, a second of decoding (all prefill excluded); None before there are any."""
+        decoding = self.seconds - self.prefill_seconds
         return (self.completion_tokens - 1) / decoding if self.blocks and decoding > 0 else None
 
     @property
@@ -74,7 +95,14 @@ class Stats:
             "completion_tokens": self.completion_tokens,
             "drafted": self.drafted,
             "accepted": self.accepted,
+            "blocks": self.blocks,
             "regions": dict(self.regions),
+            "audits": self.audits,
+            "audited": dict(self.audited),
+            "deviations": dict(self.deviations),
+            "deviation": self.deviation,
+            "overshoot": {region: summary(values) for region, values in self.overshoot.items()},
+            "tightened": self.tightened,
             "rejection_rate": self.rejection_rate,
             "acceptance_length": self.acceptance_length,
             "passes": {
@@ -87,3 +115,15 @@ class Stats:
             "tokens_per_second": self.tokens_per_second,
             "overhead_seconds": self.overhead_seconds,
         }
+
+
+def summary(values: list[float]) -> dict[str, float] | None:
+    """Mean, 95th percentile and maximum; None for no values."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    return {
+        "mean": sum(values) / len(values),
+        "p95": ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))],
+        "max": ordered[-1],
+    }

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import codecs
+from pathlib import Path
+
+from .errors import ModelError
 
 
 class Utf8Stream:
@@ -18,3 +21,13 @@ class Utf8Stream:
     def finish(self) -> str:
         """What is left at the end: U+FFFD for a character that never became whole, else nothing."""
         return self._decoder.decode(b"", final=True)
+
+
+def read_text(path: str, what: str) -> str:
+    """The text of a UTF-8 file; ModelError, naming what it should have been, if it cannot be read."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ModelError(f"the {what} file {path} is not UTF-8 text") from None
+    except OSError as error:
+        raise ModelError(f"the {what} file {path} cannot be read: {error.strerror}") from None

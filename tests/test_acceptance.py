@@ -1,0 +1,189 @@
+"""Lossless acceptance converges to q, tiered to its mixture: fixed tiny distributions, seeded, chi-square."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import fakes
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+
+from via_sd_local import sampling
+from via_sd_local.drafters import Draft
+from via_sd_local.engine import Engine
+from via_sd_local.gate import ConfidenceRule, JointRule, RatioRule, Rule
+from via_sd_local.generation import Tier
+from via_sd_local.policy import Mode, Policy
+from via_sd_local.sampling import (
+    Distribution,
+    Sampler,
+    SamplingParams,
+    TemperatureSampler,
+    accept_or_resample,
+    residual,
+)
+
+Q = np.array([0.4, 0.3, 0.15, 0.1, 0.05])
+P = np.array([0.1, 0.5, 0.05, 0.3, 0.05])
+SLIM = np.array([0.55, 0.15, 0.05, 0.2, 0.05])
+TOKENS = np.arange(5, dtype=np.int32)
+N = 20_000
+
+
+def distribution(probabilities: np.ndarray) -> Distribution:
+    return Distribution(TOKENS, probabilities)
+
+
+def fits(counts: np.ndarray, expected: np.ndarray) -> bool:
+    """Whether counts could come from the expected probabilities, at the 0.1 % level (seeded: always the same)."""
+    assert counts[expected == 0].sum() == 0
+    possible = expected > 0
+    return bool(chisquare(counts[possible], counts.sum() * expected[possible] / expected.sum()).pvalue > 1e-3)
+
+
+def count(draw: Callable[[], int], n: int = N) -> np.ndarray:
+    return np.bincount([draw() for _ in range(n)], minlength=5)
+
+
+def test_a_rejected_token_leaves_the_residual() -> None:
+    left = residual(distribution(Q), distribution(P))
+    assert left.probabilities == pytest.approx([0.75, 0, 0.25, 0, 0])
+    swapped = Distribution(TOKENS[::-1].copy(), P[::-1].copy())
+    assert residual(distribution(Q), swapped).probabilities == pytest.approx(left.probabilities)
+    partial = Distribution(np.array([3, 1], np.int32), np.array([0.5, 0.5]))
+    expected = np.array([0.4, 0, 0.15, 0, 0.05])
+    assert residual(distribution(Q), partial).probabilities == pytest.approx(expected / expected.sum())
+
+
+def test_where_nothing_is_left_the_residual_is_q() -> None:
+    assert residual(distribution(Q), distribution(Q)).probabilities == pytest.approx(Q)
+
+
+def test_acceptance_converges_to_q_and_accepts_as_often_as_theory_says() -> None:
+    random = np.random.default_rng(1)
+    p, q = distribution(P), distribution(Q)
+    accepted = 0
+
+    def draw() -> int:
+        nonlocal accepted
+        proposed = p.draw(random.random())
+        token = accept_or_resample(q, p, proposed, random)
+        accepted += token == proposed
+        return token
+
+    assert fits(count(draw), Q)
+    assert accepted / N == pytest.approx(np.minimum(P, Q).sum(), abs=0.01)
+
+
+def test_a_broken_residual_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The statistical tests can fail: with q in place of the residual they do."""
+    monkeypatch.setattr(sampling, "residual", lambda q, p: q)
+    random = np.random.default_rng(1)
+    p, q = distribution(P), distribution(Q)
+    assert not fits(count(lambda: accept_or_resample(q, p, p.draw(random.random()), random)), Q)
+
+
+#
+# whole generations of two tokens, over tiers whose distributions are fixed
+#
+
+
+class Fixed:
+    """Every text goes on with the same distributions."""
+
+    def full(self, text: Sequence[int]) -> np.ndarray:
+        return padded(Q)
+
+    def slim(self, text: Sequence[int]) -> np.ndarray:
+        return padded(SLIM)
+
+
+def padded(probabilities: np.ndarray) -> np.ndarray:
+    logits = np.full(fakes.N_VOCAB, -60, np.float32)
+    logits[:5] = np.log(probabilities)
+    return logits
+
+
+class Sampling:
+    """A drafter that draws from P as the target's sampler would."""
+
+    def begin(self, recorder: Any) -> None: ...
+
+    def observe(self, accepted: int) -> None: ...
+
+    def close(self) -> None: ...
+
+    def propose(self, text: Sequence[int], limit: int, sampler: Sampler) -> Draft:
+        fork = sampler.fork()
+        proposals = [fork.distribution(padded(P)) for _ in range(limit)]
+        tokens = [proposal.draw(fork.random.random()) for proposal in proposals]
+        return Draft(tokens, [p.probability(t) for p, t in zip(proposals, tokens, strict=True)], proposals)
+
+
+def second_tokens(mode: Mode, rule: Rule, params: dict[str, float], n: int) -> tuple[np.ndarray, dict[Tier, int]]:
+    """How often each token comes second in a text (the first one is the prefill's), and who decided it."""
+    engine = Engine(fakes.fake_verifier(Fixed(), mask="2"), Sampling(), Policy(mode, 1, rule))
+    counts, tiers = np.zeros(5, int), dict.fromkeys(Tier, 0)
+    for seed in range(n):
+        steps = engine.generate([1], max_tokens=3, sampling=SamplingParams(seed=seed, **params))
+        next(steps)
+        step = next(steps)
+        counts[step.tokens[0]] += 1
+        tiers[step.tiers[0]] += 1
+    return counts, tiers
+
+
+def tempered(probabilities: np.ndarray, temperature: float) -> np.ndarray:
+    weights = probabilities ** (1 / temperature)
+    return weights / weights.sum()
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+@pytest.mark.parametrize("mode", [Mode.PLAIN, Mode.SD, Mode.EXACT], ids=lambda mode: mode.value)
+def test_lossless_modes_converge_to_q(mode: Mode, temperature: float) -> None:
+    counts, _ = second_tokens(mode, JointRule(0.5, 0.5), {"temperature": temperature}, 4000)
+    assert fits(counts, tempered(Q, temperature))
+
+
+@pytest.mark.parametrize(
+    "rule", [ConfidenceRule(0.3, 0.5), RatioRule(0.3, 0.1), ConfidenceRule(0.3, 0.9), JointRule(0.5, 0.5)], ids=str
+)
+def test_tiered_converges_to_the_mixture_that_its_rule_implies(rule: Rule) -> None:
+    """A keeps p's sample where the rule lets it, B draws from q', C from q: pi = p·1[A] + P(B)·q' + P(C)·q."""
+    ratio, top = SLIM / SLIM.max(), SLIM.max()
+    keeps = np.array([rule.keeps(r, top) for r in ratio])
+    rewrites = np.array([rule.rewrites(r, top) for r in ratio]) & ~keeps
+    delta1, delta2 = P[rewrites].sum(), P[~keeps & ~rewrites].sum()
+    mixture = P * keeps + delta1 * SLIM + delta2 * Q
+    assert mixture.sum() == pytest.approx(1)
+    n = 4000
+    counts, tiers = second_tokens(Mode.TIERED, rule, {"temperature": 1.0}, n)
+    assert fits(counts, mixture)
+    assert tiers[Tier.DRAFT] / n == pytest.approx(P[keeps].sum(), abs=0.03)
+    assert tiers[Tier.SLIM] / n == pytest.approx(delta1, abs=0.03)
+    assert tiers[Tier.FULL] / n == pytest.approx(delta2, abs=0.03)
+    assert not fits(counts, Q)
+
+
+def test_the_same_seed_gives_the_same_text_in_every_mode() -> None:
+    for mode in Mode:
+        engine = Engine(fakes.fake_verifier(Fixed()), Sampling(), Policy(mode, 3, ConfidenceRule(0.3, 0.5)))
+        texts = []
+        for seed in (1, 1, 2):
+            steps = engine.generate([1], max_tokens=20, sampling=SamplingParams(temperature=1.0, seed=seed))
+            texts.append([token for step in steps for token in step.tokens])
+        assert texts[0] == texts[1] != texts[2], mode
+
+
+def test_a_fork_leaves_the_random_numbers_of_its_origin_alone() -> None:
+    plain, forked = TemperatureSampler(1.0, 3), TemperatureSampler(1.0, 3)
+    logits = padded(Q)
+    expected = [plain.choose(logits) for _ in range(20)]
+    got = []
+    for _ in range(20):
+        twin = forked.fork()
+        twin.choose(logits)
+        got.append(forked.choose(logits))
+    assert got == expected

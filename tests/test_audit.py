@@ -1,0 +1,154 @@
+"""What full passes say of the slim tier's tokens, and what a spent budget changes. Fakes: the full tier counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import fakes
+import pytest
+
+from via_sd_local.engine import Engine
+from via_sd_local.gate import ConfidenceRule, JointRule, RatioRule
+from via_sd_local.generation import Step, Tier
+from via_sd_local.policy import Mode, Policy
+from via_sd_local.sampling import SamplingParams
+from via_sd_local.stats import Stats
+
+COUNT = [n % 10 for n in range(64)]
+START = COUNT[:3]
+D, S, F = Tier.DRAFT, Tier.SLIM, Tier.FULL
+
+
+def engine(slim_says: dict[int, tuple[int, float]], draft: dict[int, int] | None = None, **policy: Any) -> Engine:
+    drafter = fakes.scripted({**{n: COUNT[n] for n in range(64)}, **(draft or {})})
+    verifier = fakes.fake_verifier(fakes.Script(COUNT, slim_says))
+    return Engine(verifier, drafter, Policy(Mode.TIERED, rule=JointRule(0.5, 0.5), **policy))
+
+
+def steps(one: Engine, n: int, **options: Any) -> list[Step]:
+    iterator = one.generate(START, **options)
+    return [next(iterator) for _ in range(n)]
+
+
+def test_a_full_pass_audits_every_token_since_the_last_one() -> None:
+    """Blocks 4 5 6 7 (bonus), 8 9 0 1 (bonus), then the slim tier is unsure of the first of 2 3 4."""
+    one = engine({12: (2, 0.4)})
+    assert [step.tiers for step in steps(one, 4)] == [(F,), (D, D, D, S), (D, D, D, S), (F, F, F, F)]
+    assert one.stats.audited == {"A": 6, "B": 2}
+    assert one.stats.deviations == {"A": 0, "B": 0}
+
+
+def test_deviations_are_counted_by_region() -> None:
+    """The slim tier lets 9 through in place of 5 (A), rewrites 9 to 0 (B), and is then unsure of 10."""
+    one = engine({5: (9, 0.9), 9: (0, 0.9), 10: (0, 0.4)}, {5: 9})
+    tokens = [step.tokens for step in steps(one, 4)]
+    assert tokens == [(3,), (4, 9, 6, 7), (8, 0), (0, 1, 2, 3)]
+    assert one.stats.audited == {"A": 4, "B": 2}
+    assert one.stats.deviations == {"A": 1, "B": 1}
+    assert one.stats.deviation == pytest.approx(2 / 6 * 6 / 11)
+
+
+def test_overshoot_is_the_probability_beyond_the_full_models() -> None:
+    """The full tier gives its choice 0.9 and the other tokens 0.01 each; the drafter has no confidences: 1."""
+    one = engine({5: (9, 0.8), 7: (7, 0.7), 8: (8, 0.4)}, {5: 9})
+    steps(one, 3)
+    assert one.stats.overshoot["A"] == pytest.approx([1 - 0.9, 1 - 0.01, 1 - 0.9], abs=1e-6)
+    assert one.stats.overshoot["B"] == pytest.approx([0.7 - 0.9], abs=1e-6)
+    summary = one.stats.to_json()["overshoot"]
+    assert summary["A"] == pytest.approx({"mean": (0.1 + 0.99 + 0.1) / 3, "p95": 0.99, "max": 0.99}, abs=1e-6)
+
+
+def test_a_spent_budget_takes_back_what_was_not_handed_out() -> None:
+    """With no deviation permitted, the 9 in the escalating block goes, and the full tier's 5 stands in its place."""
+    lax = engine({5: (9, 0.9), 6: (6, 0.4)}, {5: 9})
+    assert steps(lax, 2)[1] == Step((4, 9, 6, 7), (D, D, F, F))
+    strict = engine({5: (9, 0.9), 6: (6, 0.4)}, {5: 9}, max_deviation=0.0)
+    assert steps(strict, 2)[1] == Step((4, 5), (D, F))
+    assert strict.stats.tightened == 1
+    assert strict.stats.accepted == 1
+
+
+def test_the_state_of_the_sampler_goes_back_with_the_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a token was taken back, its penalty is gone: what follows is as if it had never been."""
+    accepted: list[list[int]] = []
+
+    class Remembering:
+        def __init__(self, text: list[int]) -> None:
+            self.text = text
+            accepted.append(text)
+
+        greedy = is_distribution = True
+        random = None
+
+        def processed(self, logits: Any) -> Any:
+            return logits
+
+        def choose(self, logits: Any) -> int:
+            return int(logits.argmax())
+
+        def accept(self, token: int) -> None:
+            self.text.append(token)
+
+        def fork(self) -> Remembering:
+            return Remembering(list(self.text))
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr("via_sd_local.engine.make_sampler", lambda *_args: Remembering([]))
+    strict = engine({5: (9, 0.9), 6: (6, 0.4)}, {5: 9}, max_deviation=0.0)
+    done = steps(strict, 3)
+    emitted = [token for step in done for token in step.tokens]
+    assert emitted[:3] == [3, 4, 5]
+    assert emitted in accepted
+    assert [3, 4, 9, 5] not in [text[:4] for text in accepted]
+
+
+def test_a_budget_that_stays_spent_ends_in_plain_speculative_decoding() -> None:
+    wrong = {n: ((COUNT[n] + 1) % 10, 0.999) for n in range(4, 60)}
+    one = engine(wrong, {n: token for n, (token, _) in wrong.items()}, max_deviation=0.0, audit_every=2)
+    tokens = [token for step in one.generate(START, max_tokens=50) for token in step.tokens]
+    assert one.stats.tightened == 4
+    assert tokens[-20:] == COUNT[33:53]  # the full model's own
+    assert one.stats.passes["slim"].calls < 10
+
+
+def test_one_deviation_is_no_evidence_against_a_budget() -> None:
+    one = engine({5: (9, 0.9), 6: (6, 0.4)}, {5: 9}, max_deviation=0.05)
+    assert steps(one, 2)[1].tokens == (4, 9, 6, 7)
+    assert one.stats.tightened == 0
+
+
+@pytest.mark.parametrize("rule", [JointRule(0.5, 0.4), ConfidenceRule(0.7, 0.3), RatioRule(0.7, 0.3)], ids=str)
+def test_a_tighter_rule_asks_for_more(rule: Any) -> None:
+    tighter = rule.tighter()
+    for ratio in (0.1, 0.2, 0.5, 0.8, 1.0):
+        for top in (0.2, 0.35, 0.45, 0.6, 0.9):
+            assert rule.keeps(ratio, top) or not tighter.keeps(ratio, top)
+            assert rule.rewrites(ratio, top) or not tighter.rewrites(ratio, top)
+    assert tighter != rule
+
+
+def test_a_forced_audit_is_no_escalation() -> None:
+    one = engine({}, audit_every=4)
+    steps(one, 4)
+    assert one.stats.audits > 0
+    assert one.stats.regions["C"] == 0
+    assert one.stats.regions["A"] + one.stats.regions["bonus"] >= sum(one.stats.audited.values())
+
+
+def test_sampled_text_deviates_where_the_full_model_could_not_draw_it() -> None:
+    """With top-k 1 only the best can be drawn: every draft let through in its place is a deviation."""
+    one = engine({5: (9, 0.9), 6: (6, 0.4)}, {5: 9})
+    steps(one, 2, sampling=SamplingParams(temperature=1.0, seed=1))
+    assert one.stats.audited["A"] == 2
+    assert one.stats.deviations["A"] == 0  # without truncation anything could be drawn
+
+
+def test_there_is_no_deviation_before_an_audit() -> None:
+    assert Stats("tiered").deviation is None
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.5, float("nan")])
+def test_a_budget_is_a_share(value: float) -> None:
+    with pytest.raises(ValueError, match=f"max_deviation is {value}; it is a share, from 0 to 1"):
+        Policy(Mode.TIERED, max_deviation=value)

@@ -1,0 +1,87 @@
+"""What the slim tier decided alone since the full model's last pass, and how that compares with the full model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .arrays import Floats
+from .sampling import Sampler
+from .stats import Stats
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A token, the region that let it through (A or B; a bonus is a B), and its probability there (p or q')."""
+
+    token: int
+    region: str
+    probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """A position in a block, and the sampler's state before it (to be closed)."""
+
+    position: int
+    before: Sampler
+
+
+class Audit:
+    """A list of decided tokens with the sampler's state before the first of them."""
+
+    def __init__(self) -> None:
+        self._decided: list[Decided] = []
+        self._before: Sampler | None = None
+
+    def __len__(self) -> int:
+        return len(self._decided)
+
+    def begin(self, sampler: Sampler) -> None:
+        """Remember the sampler's state, unless tokens are waiting already."""
+        if not self._decided:
+            self.close()
+            self._before = sampler.fork()
+
+    def expect(self, token: int, region: str, probability: float) -> None:
+        """A token that the next full pass will show in its own light."""
+        self._decided.append(Decided(token, region, probability))
+
+    def check(self, logits: Floats, block: int, stats: Stats, end_tokens: frozenset[int]) -> Deviation | None:
+        """Count the waiting tokens in `stats`, by the full model's logits `[len(self), n_vocab]`, and start anew.
+
+        A token deviates that is not the full model's choice under the sampler's settings: its best one if greedy, else
+        any that it could draw. Returns the first deviation at or after index `block`, counted from there, or None.
+        """
+        first: Deviation | None = None
+        sampler = self._before
+        for index, decided in enumerate(self._decided):
+            assert sampler is not None
+            row = sampler.processed(logits[index])
+            if sampler.greedy:
+                deviates = decided.token != int(row.argmax())
+            else:
+                deviates = (
+                    sampler.is_distribution and sampler.distribution(logits[index]).probability(decided.token) == 0
+                )
+            stats.audited[decided.region] += 1
+            stats.deviations[decided.region] += deviates
+            stats.overshoot[decided.region].append(decided.probability - softmax_of(row, decided.token))
+            if deviates and first is None and index >= block:
+                first = Deviation(index - block, sampler.fork())
+            if decided.token not in end_tokens:
+                sampler.accept(decided.token)
+        self._decided.clear()
+        return first
+
+    def close(self) -> None:
+        """Free the remembered state."""
+        if self._before is not None:
+            self._before.close()
+            self._before = None
+
+
+def softmax_of(row: Floats, token: int) -> float:
+    """The softmax probability of one token of a row of logits."""
+    return float(np.exp(row[token] - row.max()) / np.exp(row - row.max()).sum())

@@ -1,0 +1,299 @@
+"""The generation loop and its four modes.
+
+The loop's invariant: between rounds the verifier's cache holds `text` without its last token, so that the next pass
+begins with that one. The sampler has accepted every token of the text that was generated.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Literal, TypeAlias
+
+from .arrays import Floats
+from .audit import Audit, softmax_of
+from .drafters import Draft, Drafter
+from .gate import Region, Verdict, judge
+from .policy import Mode, Policy
+from .sampling import Sampler, verify
+from .stats import Stats
+from .tiers import Verifier, common_prefix
+
+FinishReason: TypeAlias = Literal["stop", "length"]
+
+
+class Tier(Enum):
+    """Who decided a token: the draft that the slim verifier let through, the slim verifier, or the full one."""
+
+    DRAFT = "draft"
+    SLIM = "slim"
+    FULL = "full"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Tokens that were decided together, who decided each, and why the text ends, if it does."""
+
+    tokens: tuple[int, ...]
+    tiers: tuple[Tier, ...]
+    finish_reason: FinishReason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What one round of a mode's loop decided."""
+
+    tokens: list[int]
+    tiers: list[Tier]
+
+
+class Generation:
+    """The state of one call of `Engine.generate`."""
+
+    def __init__(
+        self,
+        verifier: Verifier,
+        drafter: Drafter | None,
+        policy: Policy,
+        sampler: Sampler,
+        stats: Stats,
+        prompt: list[int],
+        end: int,
+    ) -> None:
+        """`end` is the text's longest permitted length, prompt included."""
+        self.verifier = verifier
+        self.drafter = drafter
+        self.policy = policy
+        self.sampler = sampler
+        self.stats = stats
+        self.text = prompt
+        self.end = end
+        self.end_tokens = verifier.model.eog
+        self.mode = policy.mode
+        self.rule = policy.rule
+        self.audit = Audit()
+
+    def run(self, is_current: Callable[[], bool]) -> Iterator[Step]:
+        """Yield steps as long as the generation is the current one; `stats`'s clock runs only while this code does."""
+        try:
+            if not is_current():
+                return
+            started = time.perf_counter()
+            for step in self._steps():
+                self.stats.seconds += time.perf_counter() - started
+                yield step
+                if not is_current():
+                    return
+                started = time.perf_counter()
+        finally:
+            self.sampler.close()
+            self.audit.close()
+
+    def _steps(self) -> Iterator[Step]:
+        if len(self.text) >= self.end:
+            yield Step((), (), "length")
+            return
+        self.verifier.recorder = self.stats.record
+        started = time.perf_counter()
+        step = self._commit(self._prefill())
+        self.stats.first_token_seconds = time.perf_counter() - started
+        rounds: dict[Mode, Callable[[], Block]] = {
+            Mode.PLAIN: self._plain,
+            Mode.SD: self._sd,
+            Mode.EXACT: self._exact,
+            Mode.TIERED: self._tiered,
+        }
+        if self.drafter is not None:
+            self.drafter.begin(self.stats.record)
+        while True:
+            yield step
+            if step.finish_reason is not None:
+                return
+            step = self._commit(rounds[self.mode]())
+            self.stats.blocks += bool(step.tokens)  # not the block of an end token alone
+
+    def _commit(self, block: Block) -> Step:
+        """Append a block to the text, cut at the first end token and at the permitted length."""
+        reason: FinishReason | None = None
+        tokens = block.tokens
+        for i, token in enumerate(tokens):
+            if token in self.end_tokens:
+                tokens, reason = tokens[:i], "stop"
+                break
+            if len(self.text) + i + 1 == self.end:
+                tokens, reason = tokens[: i + 1], "length"
+                break
+        self.text += tokens
+        self.stats.completion_tokens += len(tokens)
+        return Step(tuple(tokens), tuple(block.tiers[: len(tokens)]), reason)
+
+    def _prefill(self) -> Block:
+        """The first token: the full model over what of the prompt is not in its cache yet."""
+        n = self.stats.reused_tokens = self.verifier.reuse(self.text, len(self.text) - 1)
+        return self._decided_by_full(Draft([]), self.verifier.full(self.text[n:], 1, "prefill"))
+
+    def _propose(self, text: list[int]) -> Draft:
+        """A draft that leaves room for the verifier's own token."""
+        limit = min(self.policy.draft_tokens, self.end - len(text) - 1)
+        draft = Draft([])
+        if limit < 1 or self.drafter is None:
+            return draft
+        with self._drafter_may_fail():
+            draft = self.drafter.propose(text, limit, self.sampler).cut(limit)
+            n_vocab = self.verifier.model.n_vocab
+            if unknown := [token for token in draft.tokens if not 0 <= token < n_vocab]:
+                draft = Draft([])
+                raise ValueError(f"it proposed token {unknown[0]}; the model has tokens 0 to {n_vocab - 1}")
+        self.stats.drafted += len(draft.tokens)
+        return draft
+
+    def _observe(self, accepted: int) -> None:
+        self.stats.accepted += accepted
+        if self.drafter is not None:
+            with self._drafter_may_fail():
+                self.drafter.observe(accepted)
+
+    @contextmanager
+    def _drafter_may_fail(self) -> Iterator[None]:
+        """A drafter that raises is dropped for the rest of this answer, with a warning."""
+        try:
+            yield
+        except Exception as error:
+            self.drafter = None
+            warnings.warn(f"the drafter failed ({error}); going on without drafts", RuntimeWarning, stacklevel=2)
+
+    def _decided_by_full(self, draft: Draft, logits: Floats) -> Block:
+        """The full verifier's own tokens, as far as the draft agrees and one more."""
+        tokens = verify(self.sampler, draft.tokens, draft.proposals, logits, self.end_tokens)
+        return Block(tokens, [Tier.FULL] * len(tokens))
+
+    def _settle(self, block: Block) -> Block:
+        """Bring the cache back to the invariant, for the text with this block."""
+        self.verifier.rewind(len(self.text) + len(block.tokens) - 1)
+        return block
+
+    #
+    # the modes
+    #
+
+    def _plain(self) -> Block:
+        return self._decided_by_full(Draft([]), self.verifier.full(self.text[-1:], 1))
+
+    def _sd(self) -> Block:
+        draft = self._propose(self.text)
+        n = len(draft.tokens)
+        block = self._decided_by_full(draft, self.verifier.full([self.text[-1], *draft.tokens], n + 1))
+        self._observe(common_prefix(block.tokens, draft.tokens))
+        return self._settle(block)
+
+    def _exact(self) -> Block:
+        """Draft and let the slim verifier mend, as long as it is sure; then the full one confirms all of it at once."""
+        base, verifier = len(self.text), self.verifier
+        candidates: list[int] = []
+        drafted: list[bool] = []  # of each candidate: the drafter's own token, not the slim verifier's
+        ahead = self.sampler.fork()
+        sure = True
+        while sure and len(candidates) < self.policy.audit_every:
+            so_far = self.text + candidates
+            draft = self._propose(so_far).tokens
+            if not draft:
+                break
+            verdict = judge(self.rule, draft, verifier.slim([so_far[-1], *draft]), ahead, self.end_tokens)
+            self._count(verdict)
+            # what the slim verifier is unsure of goes to the full one as it was drafted
+            kept = len(draft) if verdict.region is Region.C else verdict.kept
+            candidates += draft[:kept]
+            drafted += [True] * kept
+            verifier.rewind(base + len(candidates))
+            sure = verdict.sure and verdict.token not in self.end_tokens
+            if sure:
+                ahead.accept(verdict.token)
+                candidates.append(verdict.token)
+                drafted.append(False)
+        ahead.close()
+        # a last candidate that no pass has seen is left out: the full pass gives that position its token anyway
+        del candidates[max(0, verifier.n_kv - base) :]
+        logits = verifier.full([] if verifier.n_kv == base + len(candidates) else self.text[-1:], len(candidates) + 1)
+        block = self._decided_by_full(Draft(candidates), logits)
+        self._observe(sum(drafted[: common_prefix(block.tokens, candidates)]))
+        return self._settle(block)
+
+    def _tiered(self) -> Block:
+        """The slim verifier keeps (A) or rewrites (B) what it is sure of; from the first C on, the full one decides."""
+        verifier, sampler = self.verifier, self.sampler
+        draft = self._propose(self.text)
+        if not draft.tokens:
+            return self._escalated(draft, 0, verifier.full(self.text[-1:], verifier.n_kv - verifier.n_full + 1))
+        slim = verifier.slim([self.text[-1], *draft.tokens])
+        self.audit.begin(sampler)
+        verdict = judge(self.rule, draft.tokens, slim, sampler, self.end_tokens)
+        kept = draft.tokens[: verdict.kept]
+        for i, token in enumerate(kept):
+            self.audit.expect(token, "A", draft.confidences[i] if draft.confidences else 1.0)
+        ended = bool(kept) and kept[-1] in self.end_tokens
+        forced = len(self.audit) >= self.policy.audit_every and not ended
+        if verdict.region is Region.C or forced:
+            self.stats.audits += verdict.region is not Region.C
+            self._count(replace(verdict, region=Region.C if verdict.region is Region.C else Region.A, sure=False))
+            return self._escalated(draft, len(kept), verifier.full([], verifier.n_kv - verifier.n_full))
+        self._count(verdict)
+        block = Block(kept, [Tier.DRAFT] * len(kept))
+        if verdict.sure:
+            row = slim[len(kept)]
+            token = sampler.choose(row)
+            self.audit.expect(token, "B", softmax_of(sampler.processed(row), token))
+            if token not in self.end_tokens:
+                sampler.accept(token)
+            block.tokens.append(token)
+            block.tiers.append(Tier.SLIM)
+        self._observe(verdict.kept)
+        return self._settle(block)
+
+    def _escalated(self, draft: Draft, kept: int, logits: Floats) -> Block:
+        """The full verifier audits what the slim one decided, and decides the draft from `kept` on.
+
+        `logits` has a row for each token in `audit`, then `len(draft) - kept + 1` for the rest of the block. Where the
+        budget is spent, the full verifier decides the block's own kept tokens, too, from the first deviation on.
+        """
+        known = len(self.audit)
+        deviations = self.stats.deviating
+        first = self.audit.check(logits[:known], known - kept, self.stats, self.end_tokens)
+        if self.stats.deviating > deviations and self._budget_is_spent():
+            self._tighten()
+            if first is not None:
+                known, kept = known - kept + first.position, first.position
+                self.sampler, first = first.before, replace(first, before=self.sampler)
+        if first is not None:
+            first.before.close()
+        decided = verify(
+            self.sampler, draft.tokens[kept:], [None, *draft.proposals[kept + 1 :]], logits[known:], self.end_tokens
+        )
+        if draft.tokens:
+            self._observe(kept + common_prefix(decided, draft.tokens[kept:]))
+        tiers = [Tier.DRAFT] * kept + [Tier.FULL] * len(decided)
+        return self._settle(Block(draft.tokens[:kept] + decided, tiers))
+
+    def _budget_is_spent(self) -> bool:
+        budget = self.policy.max_deviation
+        if budget is None:
+            return False
+        slack = 1 if budget > 0 else 0  # one token is no evidence yet
+        return self.stats.deviating > budget * sum(self.stats.audited.values()) + slack
+
+    def _tighten(self) -> None:
+        """Ask for more confidence; after the third time, leave nothing to the slim verifier."""
+        self.stats.tightened += 1
+        self.rule = self.rule.tighter()
+        if self.stats.tightened > 3:
+            self.mode = Mode.SD
+
+    def _count(self, verdict: Verdict) -> None:
+        self.stats.regions["A"] += verdict.kept
+        if verdict.region is not Region.A:
+            self.stats.regions[verdict.region.value] += 1
+        elif verdict.sure:
+            self.stats.regions["bonus"] += 1
