@@ -164,7 +164,8 @@ def test_the_json_object_has_these_keys_and_no_others(mode: str, answer: Run) ->
     assert set(stats) == {
         *("mode", "prompt_tokens", "reused_tokens", "completion_tokens", "drafted", "accepted", "regions"),
         *("rejection_rate", "acceptance_length", "passes", "prefill_seconds", "first_token_seconds", "seconds"),
-        *("tokens_per_second", "overhead_seconds"),
+        *("tokens_per_second", "overhead_seconds", "blocks"),
+        *("audits", "audited", "deviations", "deviation", "overshoot", "tightened"),
     }
     assert set(stats["regions"]) == {"A", "B", "C", "bonus"}
     assert set(stats["passes"]) == {"draft", "slim", "full", "resume"}
@@ -185,10 +186,11 @@ def test_the_numbers_agree_with_each_other(mode: str, drafter: str, answer: Run,
     assert stats["reused_tokens"] == 0
 
     in_passes = sum(count["seconds"] for count in passes.values())
-    assert 0 < stats["prefill_seconds"] <= stats["first_token_seconds"] <= stats["seconds"]
+    assert 0 < stats["first_token_seconds"] <= stats["seconds"]
+    assert 0 < stats["prefill_seconds"] <= stats["seconds"]  # the drafter's own prefill comes after the first token
     assert stats["overhead_seconds"] >= 0
     assert stats["seconds"] == pytest.approx(stats["prefill_seconds"] + in_passes + stats["overhead_seconds"])
-    assert stats["tokens_per_second"] == pytest.approx(29 / (stats["seconds"] - stats["first_token_seconds"]))
+    assert stats["tokens_per_second"] == pytest.approx(29 / (stats["seconds"] - stats["prefill_seconds"]))
     for count in passes.values():
         assert (count["calls"] > 0) == (count["tokens"] > 0) == (count["seconds"] > 0)
         assert count["tokens"] >= count["calls"]
@@ -351,7 +353,8 @@ def test_every_option_has_a_test_here() -> None:
     assert options == {
         *("-h", "--help", "--prompt", "--prompt-file", "--chat-template", "--raw", "--json", "--verifier", "--draft"),
         *("--drafter", "--mode", "--mask", "--thresholds", "--draft-tokens", "--n-ctx", "--threads", "--temperature"),
-        *("--seed", "--max-tokens"),
+        *("--seed", "--max-tokens", "--max-deviation", "--top-k", "--top-p", "--min-p", "--typical-p"),
+        *("--repeat-penalty", "--frequency-penalty", "--presence-penalty", "--mirostat", "--grammar-file"),
     }
 
 
@@ -403,7 +406,7 @@ def test_thresholds_decide_the_regions(answer: Run, files: Path) -> None:
         counts: dict[str, int] = answer(*options, rule, max_tokens=30).json["stats"]["regions"]
         return counts
 
-    never_asks, always_asks, takes_all = regions("joint:0,0"), regions("joint:1,1"), regions("ratio:0,0")
+    never_asks, always_asks, takes_all = regions("joint:0,0"), regions("joint:1,1"), regions("confidence:0,0")
     assert never_asks["C"] == 0 < never_asks["B"]
     assert always_asks["A"] == always_asks["B"] == always_asks["bonus"] == 0 < always_asks["C"]
     assert takes_all["B"] == takes_all["C"] == 0 < takes_all["A"]
@@ -471,11 +474,11 @@ def test_a_drafter_that_fails_does_not_end_the_answer(
     calls: list[int] = []
     original = drafters.ModelDrafter.propose
 
-    def fail_later(self: drafters.ModelDrafter, text: list[int], limit: int) -> drafters.Draft:
+    def fail_later(self: drafters.ModelDrafter, text: list[int], limit: int, *more: Any) -> drafters.Draft:
         calls.append(limit)
         if len(calls) > 1:
             raise RuntimeError("out of ideas")
-        return original(self, text, limit)
+        return original(self, text, limit, *more)
 
     monkeypatch.setattr(drafters.ModelDrafter, "propose", fail_later)
     result = answer("--draft", files / "llama.gguf", "--json")
@@ -524,20 +527,24 @@ REFUSED = {
     "no mask": (DRAFTS, "mode 'exact' needs a mask (mask), e.g. 12-17"),
     "mask for sd": (("--drafter", "lookup", "--mask", "2"), "mask is for the modes exact and tiered"),
     "thresholds for plain": (("--thresholds", "0,0"), "thresholds is for the modes exact and tiered"),
-    "sampled tiered": ((*MODES["tiered"], "--temperature", "0.5"), "mode tiered is greedy: use temperature 0"),
+    "deviation": ((*MODES["tiered"], "--max-deviation", "1.5"), "max_deviation is 1.5; it is a share, from 0 to 1"),
+    "deviation of sd": (("--drafter", "lookup", "--max-deviation", "0.1"), "max_deviation is for the mode tiered"),
+    "top-p": (("--temperature", "1", "--top-p", "1.5"), "top_p is 1.5; it must be a number from 0 to 1"),
+    "repeat penalty": (("--repeat-penalty", "0"), "repeat_penalty is 0.0; it must be above 0"),
+    "grammar": (("--grammar-file", "{}/text.gguf"), "the grammar does not parse"),
+    "grammar absent": (("--grammar-file", "{}/absent.gbnf"), "absent.gbnf cannot be read"),
     "temperature": (("--temperature", "-0.5"), "temperature is -0.5; it must be"),
     "temperature nan": (("--temperature", "nan"), "temperature is nan"),
     "temperature inf": (("--temperature", "inf"), "temperature is inf"),
     "seed": (("--temperature", "1", "--seed", "-1"), "seed is -1; it must be 0 or larger"),
-    "max tokens": (("--max-tokens", "-2"), "max_tokens is -2; it must be 0 or larger"),
     "draft tokens": (("--drafter", "lookup", "--draft-tokens", "0"), "draft_tokens is 0; it must be at least 1"),
     "context": (("--n-ctx", "1"), "n_ctx is 1; a context needs at least 2 positions"),
     "negative context": (("--n-ctx", "-4"), "n_ctx is -4; a context needs at least 2 positions"),
-    "threads": (("--threads", "0"), "threads is 0; at least 1 is needed"),
+    "threads": (("--threads", "0"), "threads is 0; it must be from 1 to 512"),
     "long prompt": (("--prompt", "the sea" * 100, "--n-ctx", "64"), "tokens; the context holds 64 (n_ctx)"),
     "template absent": (("--chat-template", "{}/absent.jinja"), "absent.jinja cannot be read"),
     "template folder": (("--chat-template", "{}"), "cannot be read"),
-    "template encoding": (("--chat-template", "{}/latin1.txt"), "latin1.txt cannot be read: 'utf-8' codec"),
+    "template encoding": (("--chat-template", "{}/latin1.txt"), "latin1.txt is not UTF-8 text"),
     "template syntax": (("--chat-template", "{}/unparsable.jinja"), "the chat template cannot be parsed: unexpected"),
     "template refuses": (
         ("--chat-template", "{}/refuses.jinja"),
@@ -568,7 +575,7 @@ def assert_refused(result: Result, message: str) -> None:
         ("{}/absent.txt", "absent.txt cannot be read: No such file or directory"),
         ("{}", "cannot be read: Is a directory"),
         ("{}/latin1.txt", "latin1.txt is not UTF-8 text"),
-        ("-", "the prompt file - is not UTF-8 text"),
+        ("-", "the prompt on standard input is not UTF-8 text"),
     ],
 )
 def test_a_prompt_that_cannot_be_read_is_refused_before_a_model_is_loaded(
@@ -938,3 +945,38 @@ def test_an_unknown_name_suggests_the_close_one(run: Run) -> None:
     assert_refused(
         run("models", "pull", "smollm2-153m"), "no model is called 'smollm2-153m'; did you mean smollm2-135m?"
     )
+
+
+#
+# complete: sampling
+#
+
+
+def test_sampling_options_reach_the_sampler(answer: Run, tmp_path: Path) -> None:
+    """Each one changes what a fixed seed gives, in a way of its own."""
+    base = ("--temperature", "1.5", "--seed", "3", "--json")
+    options = [(), ("--top-k", "2"), ("--top-p", "0.2"), ("--min-p", "0.5"), ("--typical-p", "0.3")]
+    options += [
+        ("--repeat-penalty", "3"),
+        ("--frequency-penalty", "2"),
+        ("--presence-penalty", "-9"),
+        ("--mirostat", "2"),
+    ]
+    texts = [answer(*base, *more, max_tokens=40).json["text"] for more in options]
+    assert len(set(texts)) == len(texts)
+    assert texts[0] == answer(*base, max_tokens=40).json["text"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_grammar_file_is_followed(mode: str, answer: Run, tmp_path: Path) -> None:
+    (tmp_path / "g.gbnf").write_text('root ::= "the" (" sea" | " sun")', encoding="utf-8")
+    text = answer(*MODES[mode], "--grammar-file", tmp_path / "g.gbnf", "--json", max_tokens=30).json["text"]
+    assert text.strip() in ("the sea", "the sun")
+
+
+def test_a_budget_makes_tiered_stricter(answer: Run, files: Path) -> None:
+    options = ("--draft", files / "llama.gguf", "--mode", "tiered", "--mask", "2-3", "--thresholds", "0,0", "--json")
+    lax = answer(*options, max_tokens=200).json["stats"]
+    strict = answer(*options, "--max-deviation", "0", max_tokens=200).json["stats"]
+    assert lax["tightened"] == 0 < strict["tightened"]
+    assert strict["regions"]["C"] > lax["regions"]["C"]

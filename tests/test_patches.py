@@ -383,7 +383,7 @@ def test_a_folder_that_is_no_checkout_is_refused(
 ) -> None:
     (tmp_path / "empty").mkdir()
     assert prepare("--source", tmp_path / "empty") == 1
-    assert_refused(capsys.readouterr(), str(tmp_path / "empty"), "it is not llama.cpp")
+    assert_refused(capsys.readouterr(), str(tmp_path / "empty"), "is not a llama.cpp checkout")
 
 
 def test_a_checkout_that_is_refused_leaves_a_good_source_in_place(prepare: Prepare, tmp_path: Path) -> None:
