@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -44,6 +45,21 @@ def smollm2(smollm2_path: Path) -> Iterator[Model]:
 def gemma(gemma_path: Path) -> Iterator[Model]:
     with closing(Model(gemma_path)) as model:
         yield model
+
+
+@pytest.fixture(autouse=True)
+def _costs_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measured costs of the tests' models stay out of the user's cache."""
+    folder = tmp_path_factory.getbasetemp() / "costs"
+    monkeypatch.setattr("via_sd_local.measure._folder", lambda: folder)
+
+
+def pytest_unconfigure() -> None:
+    """Close what llama-cpp-python leaves open at exit."""
+    utils = sys.modules.get("llama_cpp._utils")
+    for file in (getattr(utils, "outnull_file", None), getattr(utils, "errnull_file", None)):
+        if file is not None:
+            file.close()
 
 
 @pytest.fixture

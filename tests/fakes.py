@@ -19,7 +19,7 @@ import numpy as np
 
 from via_sd_local import drafters, tiers
 from via_sd_local.arrays import Floats
-from via_sd_local.drafters import Draft, ModelDrafter
+from via_sd_local.drafters import Draft, ModelDrafter, WantsMore, always
 from via_sd_local.mask import LayerMask
 from via_sd_local.sampling import GREEDY, Sampler, SamplingParams, TemperatureSampler
 from via_sd_local.tiers import Recorder, Verifier, ignore
@@ -208,6 +208,8 @@ def passes(tracked: tiers.Tracked) -> list[tuple[str, int, int]]:
 class FakeDrafter(drafters.Drafter):
     """Drafts token by token with a function of the text, to the limit or to None; remembers what it was told."""
 
+    is_free = True
+
     def __init__(self, next_token: Callable[[list[int]], int | None]) -> None:
         self._next_token = next_token
         self.texts: list[list[int]] = []
@@ -216,7 +218,9 @@ class FakeDrafter(drafters.Drafter):
         self.recorder: Recorder = ignore
         self.closed = False
 
-    def propose(self, text: Sequence[int], limit: int, sampler: Sampler = GREEDY) -> Draft:
+    def propose(
+        self, text: Sequence[int], limit: int, sampler: Sampler = GREEDY, wants_more: WantsMore = always
+    ) -> Draft:
         assert limit >= 1
         assert not self.closed
         self.texts.append(list(text))

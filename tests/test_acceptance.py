@@ -107,6 +107,7 @@ def padded(probabilities: np.ndarray) -> np.ndarray:
 
 
 class Sampling:
+    is_free = True
     """A drafter that draws from P as the target's sampler would."""
 
     def begin(self, recorder: Any) -> None: ...
@@ -115,7 +116,7 @@ class Sampling:
 
     def close(self) -> None: ...
 
-    def propose(self, text: Sequence[int], limit: int, sampler: Sampler) -> Draft:
+    def propose(self, text: Sequence[int], limit: int, sampler: Sampler, wants_more: Any = None) -> Draft:
         fork = sampler.fork()
         proposals = [fork.distribution(padded(P)) for _ in range(limit)]
         tokens = [proposal.draw(fork.random.random()) for proposal in proposals]

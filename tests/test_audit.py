@@ -22,7 +22,7 @@ D, S, F = Tier.DRAFT, Tier.SLIM, Tier.FULL
 def engine(slim_says: dict[int, tuple[int, float]], draft: dict[int, int] | None = None, **policy: Any) -> Engine:
     drafter = fakes.scripted({**{n: COUNT[n] for n in range(64)}, **(draft or {})})
     verifier = fakes.fake_verifier(fakes.Script(COUNT, slim_says))
-    return Engine(verifier, drafter, Policy(Mode.TIERED, rule=JointRule(0.5, 0.5), **policy))
+    return Engine(verifier, drafter, Policy(Mode.TIERED, 3, JointRule(0.5, 0.5), **policy))
 
 
 def steps(one: Engine, n: int, **options: Any) -> list[Step]:

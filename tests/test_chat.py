@@ -60,6 +60,7 @@ def talking(tiny_path: Path, keep: Callable[[Any], Any]) -> Callable[..., chat.C
     """`talking(system="…", n_ctx=256)` begins a conversation with the tiny model."""
 
     def make(system: str | None = None, n_ctx: int = 256, **options: Any) -> chat.Conversation:
+        options.setdefault("draft_tokens", 3)
         session = keep(Session(Settings(str(tiny_path), n_ctx=n_ctx, threads=1, **options)))
         return chat.Conversation(session, Recorder(session.model), system)
 

@@ -87,7 +87,7 @@ def answer(run: Callable[..., Result], files: Path) -> Callable[..., Result]:
 
     def call(*options: object, verifier: str = "llama.gguf", prompt: str = PROMPT, max_tokens: int = 12) -> Result:
         common = ("--verifier", files / verifier, "--prompt", prompt, "--max-tokens", max_tokens, "--threads", 1)
-        return run("complete", *common, *options)
+        return run("complete", *common, "--draft-tokens", 3, *options)
 
     return call
 

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from via_sd_local import generation as generation_module
 from via_sd_local import tiers as tiers_module
-from via_sd_local.drafters import Draft, Drafter, PromptLookup
+from via_sd_local.drafters import Draft, Drafter, PromptLookup, WantsMore, always
 from via_sd_local.engine import Engine
 from via_sd_local.gate import ConfidenceRule, JointRule, Rule
 from via_sd_local.generation import FinishReason, Step, Tier
@@ -437,7 +437,9 @@ def test_max_tokens_is_never_exceeded(mode: Mode, draft_tokens: int) -> None:
 @pytest.mark.parametrize("mode", DRAFTING)
 def test_a_drafter_that_ignores_its_limit_does_not_lengthen_the_text(mode: Mode) -> None:
     class Eager(FakeDrafter):
-        def propose(self, text: Sequence[int], limit: int, sampler: Sampler = GREEDY) -> Draft:
+        def propose(
+            self, text: Sequence[int], limit: int, sampler: Sampler = GREEDY, wants_more: WantsMore = always
+        ) -> Draft:
             return super().propose(text, 20)
 
     engine = build(Script(COUNT), mode, Eager(lambda text: len(text) % POISON))
@@ -548,7 +550,9 @@ def test_a_drafter_that_raises_is_dropped_for_this_answer_with_one_warning(mode:
     calls = 0
 
     class Failing(FakeDrafter):
-        def propose(self, text: Sequence[int], limit: int, sampler: Sampler = GREEDY) -> Draft:
+        def propose(
+            self, text: Sequence[int], limit: int, sampler: Sampler = GREEDY, wants_more: WantsMore = always
+        ) -> Draft:
             nonlocal calls
             calls += 1
             if calls == good_calls + 1:
@@ -745,10 +749,10 @@ def test_the_clock_stands_still_while_the_consumer_works(clock: Clock) -> None:
     drafter_seconds = 0.5
     propose = drafter.propose
 
-    def slow(text: Sequence[int], limit: int, sampler: Sampler) -> Draft:
+    def slow(text: Sequence[int], limit: int, sampler: Sampler, wants_more: WantsMore) -> Draft:
         clock.now += drafter_seconds
         drafter.recorder("draft", limit, drafter_seconds)
-        return propose(text, limit, sampler)
+        return propose(text, limit, sampler, wants_more)
 
     drafter.propose = slow  # type: ignore[method-assign]
     engine = build(language, Mode.TIERED, drafter)

@@ -15,7 +15,7 @@ from oracle import near_ties
 
 from via_sd_local.binding import llama
 from via_sd_local.chat_format import ChatFormat
-from via_sd_local.drafters import Draft, Drafter, ModelDrafter, PromptLookup
+from via_sd_local.drafters import Draft, Drafter, ModelDrafter, PromptLookup, WantsMore, always
 from via_sd_local.engine import Engine
 from via_sd_local.model import Model
 from via_sd_local.policy import Mode, Policy
@@ -116,8 +116,8 @@ class Watched:
         self.drafter = drafter
         self.rejected: list[tuple[list[int], list[int]]] = []  # the text before a rejected token, the draft from it on
 
-    def propose(self, text: list[int], limit: int, sampler: Sampler = GREEDY) -> Draft:
-        self.text, self.draft = list(text), self.drafter.propose(text, limit, sampler)
+    def propose(self, text: list[int], limit: int, sampler: Sampler = GREEDY, wants_more: WantsMore = always) -> Draft:
+        self.text, self.draft = list(text), self.drafter.propose(text, limit, sampler, wants_more)
         return self.draft
 
     def observe(self, accepted: int) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -31,17 +31,32 @@ class Draft:
         return Draft(self.tokens[:limit], self.confidences[:limit], self.proposals[:limit])
 
 
+# whether a draft with these confidences is worth lengthening
+WantsMore: TypeAlias = Callable[[Sequence[float]], bool]
+
+
+def always(_confidences: Sequence[float]) -> bool:
+    """The `WantsMore` of someone who fixes the length by the limit."""
+    return True
+
+
 class Drafter(Protocol):
     """Proposes what may follow; whatever it proposes, lossless modes emit the verifier's own choice."""
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it runs no passes of a model."""
+        ...
 
     def begin(self, recorder: Recorder) -> None:
         """A generation begins; report the drafter's own passes to `recorder`."""
         ...
 
-    def propose(self, text: Sequence[int], limit: int, sampler: Sampler) -> Draft:
+    def propose(self, text: Sequence[int], limit: int, sampler: Sampler, wants_more: WantsMore) -> Draft:
         """At most `limit` tokens to follow `text`, the whole text so far, prompt included.
 
         `sampler` is the target's, for drafters that draw from their own distribution as it would; only to be forked.
+        `wants_more` says whether a draft with some confidences is worth lengthening.
         """
         ...
 
@@ -56,6 +71,8 @@ class Drafter(Protocol):
 
 class ModelDrafter:
     """A small model of the same vocabulary; its KV cache follows the text by itself."""
+
+    is_free = False
 
     def __init__(
         self,
@@ -74,6 +91,7 @@ class ModelDrafter:
         if not 0 <= min_confidence < 1:
             raise ValueError(f"min_confidence is {min_confidence}; it is a probability below 1")
         check_vocabulary(model, verifier)
+        self.model = model
         self._tracked = Tracked(model, n_ctx=n_ctx, n_threads=n_threads)
         if not self._tracked.can_rewind:
             self._tracked.close()
@@ -85,7 +103,9 @@ class ModelDrafter:
         self._min_confidence = min_confidence
         self._began = False
 
-    def propose(self, text: Sequence[int], limit: int, sampler: Sampler = GREEDY) -> Draft:
+    def propose(
+        self, text: Sequence[int], limit: int, sampler: Sampler = GREEDY, wants_more: WantsMore = always
+    ) -> Draft:
         """Greedily where the sampler is greedy, else drawn from the draft model's distribution under its settings."""
         tracked = self._tracked
         limit = min(limit, tracked.context.n_ctx - len(text) + 1)
@@ -97,7 +117,7 @@ class ModelDrafter:
         self._began = True
         fork = sampler.fork()
         try:
-            while self._extend(draft, row, fork) and len(draft.tokens) < limit:
+            while self._extend(draft, row, fork) and len(draft.tokens) < limit and wants_more(draft.confidences):
                 fork.accept(draft.tokens[-1])
                 row = self._decode(draft.tokens[-1:], "draft")
         finally:
@@ -147,6 +167,8 @@ class PromptLookup:
     An index from each n-gram to where it last ended makes the cost of a token constant.
     """
 
+    is_free = True
+
     def __init__(self, *, max_ngram: int = 4, min_ngram: int = 2) -> None:
         """Match between `min_ngram` and `max_ngram` tokens."""
         if not 1 <= min_ngram <= max_ngram:
@@ -155,7 +177,9 @@ class PromptLookup:
         self._text: list[int] = []
         self._ends: dict[tuple[int, ...], int] = {}  # an n-gram → the position after its last occurrence
 
-    def propose(self, text: Sequence[int], limit: int, sampler: Sampler = GREEDY) -> Draft:
+    def propose(
+        self, text: Sequence[int], limit: int, sampler: Sampler = GREEDY, wants_more: WantsMore = always
+    ) -> Draft:
         self._follow(text)
         n = len(self._text)
         for size in self._sizes:

@@ -10,8 +10,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 
+from .costs import Costs
 from .drafters import Drafter
 from .generation import Generation, Step
+from .pace import Pace
 from .policy import Mode, Policy
 from .samplers import make_sampler
 from .sampling import LogitsProcessor, SamplingParams
@@ -22,8 +24,16 @@ from .tiers import Verifier
 class Engine:
     """Runs one generation at a time; starting another one ends the one before."""
 
-    def __init__(self, verifier: Verifier, drafter: Drafter | None = None, policy: Policy | None = None) -> None:
+    def __init__(
+        self,
+        verifier: Verifier,
+        drafter: Drafter | None = None,
+        policy: Policy | None = None,
+        costs: Costs | None = None,
+    ) -> None:
         """Check that the parts can do what the mode needs; ValueError if one is missing.
+
+        `costs` is what is known about passes (`measure.costs_of`); without it, automatic lengths begin blind.
 
         A verifier whose memory cannot be rolled back (recurrent, hybrid) is run in mode `plain`, with a warning.
         `close` closes the parts.
@@ -45,7 +55,14 @@ class Engine:
         self.drafter = drafter
         self.policy = policy
         self.stats = Stats(policy.mode.value)
+        self.pace = self._make_pace(costs or Costs())
         self._generation = 0
+
+    def _make_pace(self, costs: Costs) -> Pace | None:
+        if self.policy.draft_tokens is not None or self.drafter is None:
+            return None
+        first = "full" if self.policy.mode in (Mode.PLAIN, Mode.SD) else "slim"
+        return Pace(costs, checked_by=first, free=self.drafter.is_free)
 
     def close(self) -> None:
         """Free the contexts; the models are the caller's."""
@@ -78,10 +95,15 @@ class Engine:
         if unknown := [token for token in prompt if not 0 <= token < n_vocab]:
             raise ValueError(f"token {unknown[0]} of the prompt is none of the model's 0 to {n_vocab - 1}")
         end = n_ctx if max_tokens is None else min(n_ctx, len(prompt) + max_tokens)
-        sampler = make_sampler(self.verifier.model, sampling or SamplingParams(), prompt, logits_processors)
+        sampling = sampling or SamplingParams()
+        sampler = make_sampler(self.verifier.model, sampling, prompt, logits_processors)
+        # lengths by measured time must not show in a text that a seed is to reproduce
+        compares = self.pace is not None and sampling.seed is not None
         self._generation += 1
         mine = self._generation
         self.stats = Stats(self.policy.mode.value, prompt_tokens=len(prompt))
         drafter = self.drafter if self.policy.mode is not Mode.PLAIN else None
-        generation = Generation(self.verifier, drafter, self.policy, sampler, self.stats, list(prompt), end)
+        generation = Generation(
+            self.verifier, drafter, self.policy, self.pace, sampler, compares, self.stats, list(prompt), end
+        )
         return generation.run(lambda: self._generation == mine)

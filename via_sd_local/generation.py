@@ -16,10 +16,11 @@ from typing import Literal, TypeAlias
 
 from .arrays import Floats
 from .audit import Audit, softmax_of
-from .drafters import Draft, Drafter
+from .drafters import Draft, Drafter, always
 from .gate import Region, Verdict, judge
+from .pace import Pace
 from .policy import Mode, Policy
-from .sampling import Sampler, verify
+from .sampling import Best, Sampler, verify
 from .stats import Stats
 from .tiers import Verifier, common_prefix
 
@@ -59,15 +60,25 @@ class Generation:
         verifier: Verifier,
         drafter: Drafter | None,
         policy: Policy,
+        pace: Pace | None,
         sampler: Sampler,
+        compares: bool,
         stats: Stats,
         prompt: list[int],
         end: int,
     ) -> None:
-        """`end` is the text's longest permitted length, prompt included."""
+        """`pace` chooses the lengths of drafts, None where the policy fixes them.
+
+        `compares`: drafts are no samples, and the target's own draws are compared with them; then the text does not
+        depend on the lengths of drafts.
+
+        `end` is the text's longest permitted length, prompt included.
+        """
         self.verifier = verifier
         self.drafter = drafter
         self.policy = policy
+        self.pace = pace
+        self.compares = compares
         self.sampler = sampler
         self.stats = stats
         self.text = prompt
@@ -97,7 +108,7 @@ class Generation:
         if len(self.text) >= self.end:
             yield Step((), (), "length")
             return
-        self.verifier.recorder = self.stats.record
+        self.verifier.recorder = self._record
         started = time.perf_counter()
         step = self._commit(self._prefill())
         self.stats.first_token_seconds = time.perf_counter() - started
@@ -108,7 +119,7 @@ class Generation:
             Mode.TIERED: self._tiered,
         }
         if self.drafter is not None:
-            self.drafter.begin(self.stats.record)
+            self.drafter.begin(self._record)
         while True:
             yield step
             if step.finish_reason is not None:
@@ -138,18 +149,32 @@ class Generation:
 
     def _propose(self, text: list[int]) -> Draft:
         """A draft that leaves room for the verifier's own token."""
-        limit = min(self.policy.draft_tokens, self.end - len(text) - 1)
+        room = self.end - len(text) - 1
+        limit = self.pace.length(room) if self.pace else min(self.policy.draft_tokens or room, room)
         draft = Draft([])
         if limit < 1 or self.drafter is None:
             return draft
         with self._drafter_may_fail():
-            draft = self.drafter.propose(text, limit, self.sampler).cut(limit)
+            wants_more = self.pace.wants_more if self.pace else always
+            shown = Best(self.sampler) if self.compares else self.sampler
+            draft = self.drafter.propose(text, limit, shown, wants_more).cut(limit)
             n_vocab = self.verifier.model.n_vocab
             if unknown := [token for token in draft.tokens if not 0 <= token < n_vocab]:
                 draft = Draft([])
                 raise ValueError(f"it proposed token {unknown[0]}; the model has tokens 0 to {n_vocab - 1}")
         self.stats.drafted += len(draft.tokens)
         return draft
+
+    def _record(self, kind: str, tokens: int, seconds: float) -> None:
+        """Count a pass, and learn its cost."""
+        self.stats.record(kind, tokens, seconds)
+        if self.pace and kind != "prefill":
+            self.pace.costs.observe(kind, tokens, seconds)
+
+    def _learn(self, draft: Draft, accepted: int) -> None:
+        """Tell the pace what became of a draft."""
+        if self.pace and draft.tokens:
+            self.pace.observe(draft.confidences, len(draft.tokens), accepted)
 
     def _observe(self, accepted: int) -> None:
         self.stats.accepted += accepted
@@ -187,7 +212,9 @@ class Generation:
         draft = self._propose(self.text)
         n = len(draft.tokens)
         block = self._decided_by_full(draft, self.verifier.full([self.text[-1], *draft.tokens], n + 1))
-        self._observe(common_prefix(block.tokens, draft.tokens))
+        accepted = common_prefix(block.tokens, draft.tokens)
+        self._learn(draft, accepted)
+        self._observe(accepted)
         return self._settle(block)
 
     def _exact(self) -> Block:
@@ -199,11 +226,13 @@ class Generation:
         sure = True
         while sure and len(candidates) < self.policy.audit_every:
             so_far = self.text + candidates
-            draft = self._propose(so_far).tokens
+            proposed = self._propose(so_far)
+            draft = proposed.tokens
             if not draft:
                 break
             verdict = judge(self.rule, draft, verifier.slim([so_far[-1], *draft]), ahead, self.end_tokens)
             self._count(verdict)
+            self._learn(proposed, verdict.kept)
             # what the slim verifier is unsure of goes to the full one as it was drafted
             kept = len(draft) if verdict.region is Region.C else verdict.kept
             candidates += draft[:kept]
@@ -236,6 +265,9 @@ class Generation:
             self.audit.expect(token, "A", draft.confidences[i] if draft.confidences else 1.0)
         ended = bool(kept) and kept[-1] in self.end_tokens
         forced = len(self.audit) >= self.policy.audit_every and not ended
+        self._learn(draft, verdict.kept)
+        if self.pace:
+            self.pace.escalation.observe(verdict.region is Region.C or forced)
         if verdict.region is Region.C or forced:
             self.stats.audits += verdict.region is not Region.C
             self._count(replace(verdict, region=Region.C if verdict.region is Region.C else Region.A, sure=False))

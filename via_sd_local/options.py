@@ -47,7 +47,9 @@ def add_settings(parser: argparse.ArgumentParser, *, verifier: str | None) -> No
         help="in tiered: the share of audited tokens that may differ from the full model's choice before the "
         "thresholds become stricter (default: no limit)",
     )
-    group.add_argument("--draft-tokens", metavar="N", type=int, default=3, help="tokens a draft (default: 3)")
+    group.add_argument(
+        "--draft-tokens", metavar="N", type=int, help="tokens a draft (default: automatic, by measured costs)"
+    )
     group.add_argument(
         "--n-ctx", metavar="N", type=int, help="tokens of context (default: 4096, or what the model has)"
     )

@@ -226,6 +226,37 @@ class TemperatureSampler:
         """It holds nothing."""
 
 
+class Best:
+    """A sampler that takes its best token in place of a draw: for drafts that must not use up random numbers."""
+
+    greedy = is_distribution = True
+
+    def __init__(self, sampler: Sampler) -> None:
+        self._sampler = sampler
+
+    @property
+    def random(self) -> np.random.Generator:
+        return self._sampler.random
+
+    def processed(self, logits: Floats) -> Floats:
+        return self._sampler.processed(logits)
+
+    def distribution(self, logits: Floats) -> Distribution:
+        return Distribution(np.array([self.choose(logits)], np.int32), np.ones(1))
+
+    def choose(self, logits: Floats) -> int:
+        return int(self._sampler.processed(logits).argmax())
+
+    def accept(self, token: int) -> None:
+        self._sampler.accept(token)
+
+    def fork(self) -> Best:
+        return Best(self._sampler.fork())
+
+    def close(self) -> None:
+        self._sampler.close()
+
+
 GREEDY = TemperatureSampler()
 
 

@@ -10,6 +10,7 @@ from .drafters import Drafter, ModelDrafter, PromptLookup
 from .engine import Engine
 from .gate import DEFAULT_RULE, parse_rule
 from .mask import LayerMask
+from .measure import costs_of
 from .model import Model
 from .policy import Policy
 from .settings import DEFAULT_N_CTX, Settings
@@ -47,7 +48,9 @@ class Session:
         drafter = self._load_drafter(settings, n_ctx)
         if drafter is not None:
             self._open.append(drafter)
-        self.engine = Engine(verifier, drafter, policy)
+        automatic = settings.draft_tokens is None and drafter is not None and verifier.can_rewind
+        costs = costs_of(verifier, drafter) if automatic else None
+        self.engine = Engine(verifier, drafter, policy, costs)
 
     def _load_model(self, name: str) -> Model:
         model = Model(resolve(name))

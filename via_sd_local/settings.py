@@ -26,7 +26,7 @@ class Settings:
     mask: str | None = None
     thresholds: str | None = None
     max_deviation: float | None = None
-    draft_tokens: int = 3
+    draft_tokens: int | None = None
     n_ctx: int | None = None
     threads: int | None = None
 

@@ -1,0 +1,272 @@
+"""Lengths of drafts by measured cost and running acceptance; no clock is involved, costs are given."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fakes
+import numpy as np
+import pytest
+import tiny
+
+from via_sd_local import measure
+from via_sd_local.costs import Costs
+from via_sd_local.drafters import ModelDrafter, PromptLookup
+from via_sd_local.engine import Engine
+from via_sd_local.model import Model
+from via_sd_local.pace import Acceptance, Pace
+from via_sd_local.policy import Mode, Policy
+from via_sd_local.sampling import SamplingParams
+from via_sd_local.tiers import Verifier
+
+# milliseconds of a Q4_0 model of 1.5 billion parameters on two threads of one CPU
+STAIRCASE = {1: 119, 2: 124, 3: 143, 4: 107, 5: 144, 8: 195, 16: 268, 32: 521}
+FLAT = {1: 100, 32: 130}
+
+
+def costs(full: dict[int, float], draft: float, **kinds: dict[int, float]) -> Costs:
+    table = {"full": full, "draft": {1: draft, 2: draft}, **kinds}
+    return Costs({kind: {k: v / 1000 for k, v in row.items()} for kind, row in table.items()})
+
+
+def taught(pace: Pace, acceptance: float, n: int = 400) -> Pace:
+    """A pace whose drafter is right with this probability."""
+    random = np.random.default_rng(0)
+    for _ in range(n):
+        right = random.random(4) < acceptance
+        pace.observe([], 4, int(np.argmin([*right, False])))
+    return pace
+
+
+#
+# costs
+#
+
+
+def test_a_cost_is_the_median_of_what_was_seen() -> None:
+    table = Costs()
+    for seconds in (1.0, 1.2, 30.0, 1.1, 0.9):  # a core that stalled once
+        table.observe("full", 4, seconds)
+    assert table.of("full", 4) == 1.1
+
+
+def test_old_passes_are_forgotten() -> None:
+    table = Costs({"full": {4: 9.0}})
+    for _ in range(9):
+        table.observe("full", 4, 1.0)
+    assert table.of("full", 4) == 1.0
+
+
+@pytest.mark.parametrize(("tokens", "seconds"), [(4, 0.107), (6, 0.161), (64, 1.042), (1, 0.119), (24, 0.3945)])
+def test_sizes_that_were_not_seen_are_interpolated(tokens: int, seconds: float) -> None:
+    assert costs(STAIRCASE, 10).of("full", tokens) == pytest.approx(seconds)
+
+
+def test_below_the_smallest_size_its_cost_counts() -> None:
+    assert Costs({"full": {4: 2.0}}).of("full", 1) == 2.0
+
+
+def test_an_unknown_kind_has_no_cost() -> None:
+    assert not costs(FLAT, 1).knows("slim")
+    with pytest.raises(KeyError, match="slim"):
+        costs(FLAT, 1).of("slim", 1)
+
+
+def test_costs_survive_json() -> None:
+    table = costs(STAIRCASE, 12)
+    again = Costs.from_json(json.loads(json.dumps(table.to_json())))
+    assert again.to_json() == table.to_json()
+
+
+#
+# lengths
+#
+
+
+@pytest.mark.parametrize("acceptance", [0.7, 0.8, 0.9])
+def test_the_length_falls_on_the_step_of_the_staircase(acceptance: float) -> None:
+    """A pass over 4 tokens is the cheapest one: 3 are drafted."""
+    assert taught(Pace(costs(STAIRCASE, 12)), acceptance).length(100) == 3
+
+
+def test_flat_batches_and_good_drafts_make_long_ones() -> None:
+    lengths = [taught(Pace(costs(FLAT, 2)), acceptance).length(100) for acceptance in (0.5, 0.8, 0.95)]
+    assert lengths == sorted(lengths)
+    assert lengths[0] >= 3
+    assert lengths[-1] >= 12
+
+
+def test_a_length_keeps_to_the_room() -> None:
+    pace = taught(Pace(costs(FLAT, 2)), 0.95)
+    assert pace.length(2) <= 2
+    assert pace.length(0) == 0
+    assert Pace(Costs()).length(2) == 2
+
+
+def test_where_drafting_loses_it_is_off_but_for_a_probe_now_and_then() -> None:
+    """A drafter as dear as the verifier cannot win."""
+    pace = taught(Pace(costs(FLAT, 100)), 0.8)
+    lengths = [pace.length(100) for _ in range(1000)]
+    tries = [i for i, length in enumerate(lengths) if length > 0]
+    assert tries == [15, 47, 111, 239, 495, 751]  # rarer and rarer
+    assert (pace.off, pace.probes) == (994, 6)
+
+
+def test_a_drafter_that_became_good_is_used_again() -> None:
+    pace = taught(Pace(costs(FLAT, 10)), 0.02)
+    assert [pace.length(100) for _ in range(15)] == [0] * 15
+    assert pace.length(100) > 0
+    assert taught(pace, 0.9).length(100) > 0
+    assert taught(pace, 0.9).length(100) > 0
+
+
+def test_a_wrong_drafter_is_switched_off() -> None:
+    assert taught(Pace(costs(STAIRCASE, 12)), 0.02).length(100) == 0
+
+
+def test_a_free_drafter_needs_no_costs_of_its_own() -> None:
+    table = Costs({"full": {k: v / 1000 for k, v in FLAT.items()}})
+    assert taught(Pace(table, free=True), 0.9).length(100) == 16
+    assert not Pace(table).knows
+
+
+def test_a_slim_first_check_pays_for_its_escalations() -> None:
+    table = costs(FLAT, 5, slim={1: 50, 32: 60}, resume={1: 60, 32: 90})
+    never, always = (taught(Pace(table, checked_by="slim"), 0.8) for _ in range(2))
+    for _ in range(300):
+        never.escalation.observe(False)
+        always.escalation.observe(True)
+    assert never.promise(4) > 1.5 * always.promise(4)
+    assert always.promise(4) == pytest.approx(taught(Pace(costs(FLAT, 5)), 0.8).promise(4), rel=0.2)
+
+
+#
+# early stop
+#
+
+
+def test_a_draft_goes_on_while_the_drafter_is_sure_and_stops_when_it_is_not() -> None:
+    pace = Pace(costs(FLAT, 8))
+    for _ in range(300):
+        pace.observe([0.99], 1, 1)
+        pace.observe([0.1], 1, 0)
+    pace.length(100)
+    assert pace.wants_more([0.99] * 5)
+    assert not pace.wants_more([0.99, 0.1])
+
+
+def test_a_cheaper_step_ahead_is_worth_a_token_more() -> None:
+    """From 2 drafts (3 tokens, 143 ms) on, a third one makes the pass cheaper, however unsure the drafter is."""
+    pace = taught(Pace(costs(STAIRCASE, 12)), 0.8)
+    for _ in range(300):
+        pace.observe([0.1], 1, 0)
+    pace.length(100)
+    assert pace.wants_more([0.1, 0.1])
+    assert not pace.wants_more([0.1, 0.1, 0.1])
+
+
+def test_acceptance_is_learned_by_class_of_confidence() -> None:
+    acceptance = Acceptance()
+    for _ in range(300):
+        acceptance.observe([0.95, 0.3], 2, 1)  # the sure one right, the unsure one wrong
+    assert acceptance.of(0.95) > 0.99
+    assert acceptance.of(0.3) < 0.01
+    assert acceptance.mean == pytest.approx(0.5, abs=0.02)
+
+
+def test_tokens_behind_a_rejected_one_say_nothing() -> None:
+    acceptance = Acceptance()
+    for _ in range(300):
+        acceptance.observe([0.95, 0.5, 0.5], 3, 0)
+    assert acceptance.of(0.95) < 0.01
+    assert acceptance.of(0.5) == pytest.approx(0.5)
+
+
+#
+# in the engine
+#
+
+
+@pytest.mark.parametrize("mode", [Mode.SD, Mode.EXACT], ids=lambda mode: mode.value)
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_automatic_lengths_change_no_lossless_text(mode: Mode, temperature: float) -> None:
+    """At a temperature the target's own draws are compared with the drafts, so that time cannot show in the text."""
+    for seed in range(3):
+        language = fakes.RandomLanguage(seed)
+        params = SamplingParams(temperature=temperature, seed=seed)
+        expected = fakes.expected_text(language, [1, 2, 3], 40, sampling=params)
+        table = costs(dict.fromkeys(range(1, 40), 10), 1)
+        engine = Engine(fakes.fake_verifier(language), fakes.fake_model_drafter(language), Policy(mode), table)
+        steps = engine.generate([1, 2, 3], max_tokens=40, sampling=params)
+        assert [token for step in steps for token in step.tokens] == expected
+        assert engine.stats.drafted > 0
+
+
+def test_a_fixed_length_needs_no_pace() -> None:
+    language = fakes.RandomLanguage(0)
+    assert Engine(fakes.fake_verifier(language), fakes.oracle(language), Policy(Mode.SD, 3)).pace is None
+
+
+def test_the_engine_teaches_its_pace() -> None:
+    language = fakes.RandomLanguage(0)
+    engine = Engine(fakes.fake_verifier(language), fakes.always_wrong(language), Policy(Mode.SD))
+    assert engine.pace is not None
+    for _ in range(20):
+        list(engine.generate([1, 2, 3], max_tokens=40))
+    assert engine.pace.costs.knows("full")
+    assert engine.pace.acceptance.mean < 0.1
+
+
+#
+# measuring
+#
+
+
+@pytest.fixture
+def pair(
+    tiny_model: Callable[..., Model], verifier: Callable[..., Verifier], keep: Callable[[Any], Any]
+) -> Callable[..., tuple[Verifier, ModelDrafter]]:
+    model = tiny_model(tiny.spec("llama"))
+    return lambda mask="": (verifier(model, mask), keep(ModelDrafter(model, model, n_ctx=256, n_threads=1)))
+
+
+def test_measuring_covers_every_kind_and_leaves_the_verifier_empty(
+    pair: Callable[..., tuple[Verifier, ModelDrafter]],
+) -> None:
+    tiers, drafter = pair("2-3")
+    table = measure.measure(tiers, drafter)
+    assert tiers.n_kv == tiers.n_full == 0
+    assert set(table.to_json()["full"]) >= {"1", "2", "4", "8", "16"}
+    assert set(table.to_json()["slim"]) == set(table.to_json()["resume"]) == set(table.to_json()["full"])
+    assert set(table.to_json()["draft"]) == {"1", "2"}
+    assert all(seconds > 0 for row in table.to_json().values() for seconds in row.values())
+
+
+def test_measuring_without_time_knows_a_single_token(pair: Callable[..., tuple[Verifier, ModelDrafter]]) -> None:
+    assert set(measure.measure(*pair(), seconds=0).to_json()["full"]) == {"1"}
+
+
+def test_measured_costs_are_kept_by_pair_mask_and_file(
+    pair: Callable[..., tuple[Verifier, ModelDrafter]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(measure, "_folder", lambda: tmp_path / "costs")
+    tiers, drafter = pair("2-3")
+    first = measure.costs_of(tiers, drafter)
+    (file,) = (tmp_path / "costs").iterdir()
+    monkeypatch.setattr(measure, "measure", lambda *_args: Costs({"full": {1: 42.0}}))
+    assert measure.costs_of(tiers, drafter).to_json() == first.to_json()
+    assert measure.costs_of(tiers, PromptLookup()).of("full", 1) == 42.0
+    assert measure.costs_of(pair("2")[0], drafter).of("full", 1) == 42.0
+    file.write_text("{ broken")
+    assert measure.costs_of(tiers, drafter).of("full", 1) == 42.0
+
+
+def test_a_cache_that_cannot_be_written_costs_only_time(
+    pair: Callable[..., tuple[Verifier, ModelDrafter]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(measure, "_folder", lambda: tmp_path / "file" / "costs")
+    assert measure.costs_of(*pair()).knows("full")

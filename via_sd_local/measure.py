@@ -1,0 +1,86 @@
+"""What passes cost here: measured once for a pair of models on a machine, in a few seconds, and kept in the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from pathlib import Path
+
+from . import catalog
+from .binding import build_info
+from .costs import Costs
+from .drafters import Drafter, ModelDrafter
+from .tiers import Recorder, Verifier, ignore
+
+SECONDS = 2.5  # for all of it, but for the pass that is running then
+_SIZES = (1, 4, 2, 8, 3, 5, 6, 16, 7, 12, 32)  # the most telling first
+_VERSION = 1
+
+
+def costs_of(verifier: Verifier, drafter: Drafter | None) -> Costs:
+    """The costs from the cache, or measured now and put there; a cache that cannot be written costs only time."""
+    path = _folder() / f"{_key(verifier, drafter)}.json"
+    try:
+        return Costs.from_json(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, AttributeError, TypeError):
+        costs = measure(verifier, drafter)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.name}.{os.getpid()}")
+        partial.write_text(json.dumps(costs.to_json()), encoding="utf-8")
+        os.replace(partial, path)
+    except OSError:
+        pass
+    return costs
+
+
+def measure(verifier: Verifier, drafter: Drafter | None, seconds: float = SECONDS) -> Costs:
+    """Time passes of the drafter, then of the verifier's tiers by size, until `seconds` are over.
+
+    Every kind is measured at size 1 at least. The verifier's cache is empty after.
+    """
+    costs = Costs()
+    deadline = time.perf_counter() + seconds
+    if isinstance(drafter, ModelDrafter):
+        drafter.begin(ignore)
+        drafter.propose([0], 2)  # warm up
+        for length in (1, 3):  # the pass that takes in the verifier's token has two tokens
+            drafter.begin(costs.observe)
+            drafter.propose([0] * length, 1)
+            drafter.propose([0] * (length + 2), 4)
+    _pass(verifier, 1, ignore)
+    for size in _SIZES:
+        if size >= verifier.context.n_ctx or (size > 1 and time.perf_counter() > deadline):
+            break
+        _pass(verifier, size, costs.observe)
+    verifier.reset()
+    verifier.recorder = ignore
+    return costs
+
+
+def _pass(verifier: Verifier, size: int, recorder: Recorder) -> None:
+    """One full pass of so many tokens; with a mask, also a slim one and the one that resumes from it."""
+    tokens = [0] * size
+    verifier.recorder = recorder
+    verifier.reset()
+    verifier.full(tokens, size)
+    if verifier.mask:
+        verifier.reset()
+        verifier.slim(tokens)
+        verifier.recorder = lambda kind, n, seconds: recorder(kind, n, seconds) if kind == "resume" else None
+        verifier.full([], size)
+
+
+def _folder() -> Path:
+    return catalog.models_folder().parent / "costs"
+
+
+def _key(verifier: Verifier, drafter: Drafter | None) -> str:
+    """What the costs depend on: the files, the mask, the threads, the library."""
+    paths = [verifier.model.path] + ([drafter.model.path] if isinstance(drafter, ModelDrafter) else [])
+    files = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
+    build = build_info()
+    facts = [_VERSION, files, str(verifier.mask), verifier.no_resume, verifier.context.n_threads, build]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]

@@ -1,0 +1,149 @@
+"""How many tokens to draft: as many as promise the most tokens a second, none where drafting loses.
+
+The promise is measured cost times running acceptance. Nothing is assumed about the machine: the best length falls on
+the steps of its kernels by itself.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import pairwise
+
+from .costs import Costs
+
+LONGEST = 16  # tokens of a draft
+_EDGES = (0.2, 0.4, 0.6, 0.8, 0.9, 0.97)  # of the confidence classes
+_FORGET = 0.97  # what an older observation weighs beside a newer one
+_PRIOR = 3.0  # observations that the prior is worth
+_FIRST_PROBE, _RAREST_PROBE = 16, 256  # tokens between tries while drafting is off
+_MARGIN = 1.02  # drafting must promise this much more than not drafting: estimates are noisy
+_UNKNOWN = 3  # tokens of a draft before any cost is known
+
+
+class Share:
+    """A running share with exponential forgetting, from a prior."""
+
+    def __init__(self, prior: float) -> None:
+        self._hits, self._all = prior * _PRIOR, _PRIOR
+
+    def observe(self, hit: bool) -> None:
+        self._hits = _FORGET * self._hits + hit
+        self._all = _FORGET * self._all + 1
+
+    @property
+    def value(self) -> float:
+        return self._hits / self._all
+
+
+class Acceptance:
+    """How often draft tokens are accepted, given that the ones before them were: overall and by confidence."""
+
+    def __init__(self) -> None:
+        self._overall = Share(0.6)
+        self._classes = [Share((low + high) / 2) for low, high in pairwise((0.0, *_EDGES, 1.0))]
+
+    def observe(self, confidences: Sequence[float], drafted: int, accepted: int) -> None:
+        """A draft of so many tokens (with confidences or none) had so many accepted."""
+        for position in range(min(drafted, accepted + 1)):
+            right = position < accepted
+            self._overall.observe(right)
+            if position < len(confidences):
+                self._class(confidences[position]).observe(right)
+
+    @property
+    def mean(self) -> float:
+        """Of any draft token."""
+        return self._overall.value
+
+    def of(self, confidence: float) -> float:
+        """Of a draft token with this confidence."""
+        return self._class(confidence).value
+
+    def _class(self, confidence: float) -> Share:
+        return self._classes[bisect_right(_EDGES, confidence)]
+
+
+class Pace:
+    """Decides the length of each draft for a verifier and a drafter; outlives generations, and goes on learning.
+
+    `checked_by` is the tier that sees a draft first; where that is the slim one, some blocks cost a resumed full pass,
+    too. A free drafter runs no passes (prompt lookup).
+    """
+
+    def __init__(self, costs: Costs, *, checked_by: str = "full", free: bool = False, longest: int = LONGEST) -> None:
+        self.costs = costs
+        self.acceptance = Acceptance()
+        self.escalation = Share(0.3)  # of blocks that go on to the full tier
+        self.off = 0  # decisions not to draft
+        self.probes = 0  # drafts made while drafting was off
+        self._checked_by = checked_by
+        self._free = free
+        self._longest = longest
+        self._rate = 0.0  # tokens a second that the current plan promises
+        self._since_probe = 0
+        self._probe_after = _FIRST_PROBE
+        self._probing = False
+
+    @property
+    def knows(self) -> bool:
+        """Whether costs are known well enough to plan."""
+        return self.costs.knows("full") and (self._free or self.costs.knows("draft"))
+
+    def length(self, room: int) -> int:
+        """The tokens to draft next, at most `room`; 0: none."""
+        if room < 1 or not self.knows:
+            return min(max(room, 0), _UNKNOWN)
+        plain = 1 / self.costs.of("full", 1)
+        lengths = range(1, min(room, self._longest) + 1)
+        best = max(lengths, key=self.promise)
+        rate = self.promise(best)
+        self._probing = False
+        if rate > plain * _MARGIN:
+            self._rate, self._probe_after, self._since_probe = rate, _FIRST_PROBE, 0
+            return best
+        self._rate = plain
+        self._since_probe += 1
+        if self._since_probe < self._probe_after:
+            self.off += 1
+            return 0
+        self._since_probe, self._probe_after = 0, min(2 * self._probe_after, _RAREST_PROBE)
+        self._probing = True
+        self.probes += 1
+        return best
+
+    def wants_more(self, confidences: Sequence[float]) -> bool:
+        """Whether to lengthen a draft with these confidences: what more tokens cost must pay at the current rate."""
+        if not self.knows or self._probing:
+            return True
+        n, mean = len(confidences), self.acceptance.mean
+        alive = 1.0
+        for confidence in confidences:
+            alive *= self.acceptance.of(confidence)
+        now, gain = self._checking(n), 0.0
+        for more in range(1, self._longest - n + 1):
+            alive *= mean
+            gain += alive
+            if gain >= (self._drafting(more) + self._checking(n + more) - now) * self._rate:
+                return True
+        return False
+
+    def observe(self, confidences: Sequence[float], drafted: int, accepted: int) -> None:
+        """What became of the last draft."""
+        self.acceptance.observe(confidences, drafted, accepted)
+
+    def promise(self, n: int) -> float:
+        """Expected tokens a second with drafts of n tokens."""
+        mean = self.acceptance.mean
+        first = 0.0 if self._free else self.costs.of("draft", 2)  # the first pass also takes the verifier's own token
+        return sum(mean**i for i in range(n + 1)) / (first + self._drafting(n - 1) + self._checking(n))
+
+    def _drafting(self, n: int) -> float:
+        return 0.0 if self._free else n * self.costs.of("draft", 1)
+
+    def _checking(self, n: int) -> float:
+        """Seconds to check n draft tokens and the one before them."""
+        first = self.costs.of(self._checked_by if self.costs.knows(self._checked_by) else "full", n + 1)
+        if self._checked_by == "full":
+            return first
+        return first + self.escalation.value * self.costs.of("resume" if self.costs.knows("resume") else "full", n + 1)
