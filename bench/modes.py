@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""Speed and fidelity of the modes, alternating in one process on distinct prompts.
+
+    python bench/modes.py --verifier V --draft D [--mask M] [--configs plain sd sd:3 sd:7 tiered:joint:0.5,0.5 …]
+
+A configuration is a mode, then a fixed draft length or a rule, or both: `sd`, `sd:7`, `tiered:ratio:0.7,0.28`,
+`tiered:4:joint:0.4,0.4`. Caches are emptied before every run, and prefill does not count. Agreement is the share of
+emitted tokens that are the full model's own choice, by teacher forcing; `plain` does not reach 1, since batches of other
+shapes round differently.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections import defaultdict
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from via_sd_local.catalog import resolve
+from via_sd_local.chat_format import ChatFormat
+from via_sd_local.context import Context
+from via_sd_local.drafters import Drafter, ModelDrafter, PromptLookup
+from via_sd_local.engine import Engine
+from via_sd_local.gate import DEFAULT_RULE, parse_rule
+from via_sd_local.mask import LayerMask
+from via_sd_local.measure import measure
+from via_sd_local.model import Model
+from via_sd_local.policy import Mode, Policy
+from via_sd_local.tiers import Verifier
+
+TASKS = Path(__file__).with_name("tasks.json")
+
+
+def policy_of(config: str) -> Policy:
+    """Read a configuration; ValueError for one that is none."""
+    mode, _, rest = config.partition(":")
+    length, _, rule = (
+        rest.partition(":") if rest[:1].isdigit() and "," not in rest.partition(":")[0] else ("", "", rest)
+    )
+    return Policy(Mode(mode), int(length) if length else None, parse_rule(rule) if rule else DEFAULT_RULE)
+
+
+def agreement(reference: Context, prompt: list[int], emitted: list[int]) -> float:
+    """The share of emitted tokens that are the reference's argmax, given what came before."""
+    reference.clear()
+    logits = reference.decode([*prompt, *emitted[:-1]], 0, len(emitted))
+    return float((logits.argmax(axis=1) == np.array(emitted)).mean())
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--verifier", required=True)
+    parser.add_argument("--draft", help="a draft model; without it, prompt lookup drafts")
+    parser.add_argument("--mask", default="")
+    parser.add_argument("--configs", nargs="+", default=["plain", "sd", "sd:3", "sd:7", "sd:15"])
+    parser.add_argument("--prompts", type=int, default=8, help="how many of the 20 tasks, evenly chosen")
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--n-ctx", type=int, default=1024)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--fidelity", action="store_true", help="teacher-force the emitted texts, too")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args(argv)
+
+    tasks = json.loads(TASKS.read_text(encoding="utf-8"))
+    chosen = [tasks[i * len(tasks) // args.prompts] for i in range(args.prompts)]
+    with closing(Model(resolve(args.verifier))) as model:
+        form = ChatFormat(model)
+        mask = LayerMask.parse(args.mask, model.n_layer)
+        verifier = Verifier(model, n_ctx=args.n_ctx, mask=mask, n_threads=args.threads)
+        draft = Model(resolve(args.draft)) if args.draft else None
+        drafter: Drafter = (
+            ModelDrafter(draft, model, n_ctx=args.n_ctx, n_threads=args.threads) if draft else PromptLookup()
+        )
+        costs = measure(verifier, drafter)
+        engines = {config: Engine(verifier, drafter, policy_of(config), costs) for config in args.configs}
+        reference = Context(model, n_ctx=args.n_ctx, n_threads=args.threads) if args.fidelity else None
+        rows: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
+        for number, task in enumerate(chosen):
+            prompt = form.tokens([{"role": "user", "content": task["prompt"]}])
+            order = args.configs[number % len(args.configs) :] + args.configs[: number % len(args.configs)]
+            for config in order:
+                engine = engines[config]
+                verifier.reset()
+                steps = engine.generate(prompt, max_tokens=args.tokens)
+                emitted = [token for step in steps for token in step.tokens]
+                stats = engine.stats
+                if stats.tokens_per_second is None:
+                    continue
+                row = rows[config]
+                row["speed"].append((task["kind"], stats.tokens_per_second))
+                row["overhead"].append(stats.overhead_seconds / stats.seconds)
+                row["drafted"].append(stats.drafted)
+                row["accepted"].append(stats.accepted)
+                row["length"].append(stats.acceptance_length)
+                if reference is not None:
+                    row["agreement"].append(agreement(reference, prompt, emitted))
+        report = {config: summarise(row, rows.get("plain")) for config, row in rows.items()}
+        if args.json:
+            print(json.dumps({"costs": costs.to_json(), "modes": report}, indent=2))
+        else:
+            print_table(args, costs.to_json(), report)
+        for part in (drafter, verifier, *filter(None, [reference, draft])):
+            part.close()
+    return 0
+
+
+def summarise(row: dict[str, list[Any]], plain: dict[str, list[Any]] | None) -> dict[str, Any]:
+    """Medians over prompts, and ratios to plain, prompt by prompt."""
+    speeds = [speed for _, speed in row["speed"]]
+    result: dict[str, Any] = {
+        "tokens_per_second": statistics.median(speeds),
+        "overhead": statistics.median(row["overhead"]),
+    }
+    if plain and len(plain["speed"]) == len(speeds):
+        ratios = sorted(
+            (mine / base, kind) for (kind, mine), (_, base) in zip(row["speed"], plain["speed"], strict=True)
+        )
+        result |= {"median_ratio": statistics.median(r for r, _ in ratios), "worst": ratios[0]}
+    drafted = sum(row["drafted"])
+    result["acceptance"] = sum(row["accepted"]) / drafted if drafted else None
+    result["tokens_per_block"] = statistics.mean(row["length"])
+    if row["agreement"]:
+        result["agreement"] = statistics.mean(row["agreement"])
+    return result
+
+
+def print_table(args: argparse.Namespace, costs: dict[str, Any], report: dict[str, Any]) -> None:
+    print(
+        f"{args.verifier}, draft {args.draft}, {args.threads} threads, {args.prompts} prompts of {args.tokens} tokens"
+    )
+    for kind, row in costs.items():
+        print(f"{kind} pass, ms: " + ", ".join(f"{size}: {1e3 * seconds:.1f}" for size, seconds in row.items()))
+    print(
+        "| configuration | tokens/s | x plain, median | worst prompt | accepted | tokens a block "
+        "| outside llama_decode | agreement |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    for config, row in report.items():
+        ratio = f"{row['median_ratio']:.2f}" if "median_ratio" in row else ""
+        worst = f"{row['worst'][0]:.2f} ({row['worst'][1]})" if "worst" in row else ""
+        accepted = f"{row['acceptance']:.0%}" if row["acceptance"] is not None else ""
+        agreed = f"{row['agreement']:.3f}" if "agreement" in row else ""
+        print(
+            f"| {config} | {row['tokens_per_second']:.1f} | {ratio} | {worst} | {accepted} "
+            f"| {row['tokens_per_block']:.2f} | {row['overhead']:.1%} | {agreed} |"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
