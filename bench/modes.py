@@ -5,7 +5,7 @@
 
 A configuration is a mode, then a fixed draft length or a rule, or both: `sd`, `sd:7`, `tiered:ratio:0.7,0.28`,
 `tiered:4:joint:0.4,0.4`. Caches are emptied before every run, and prefill does not count. Agreement is the share of
-emitted tokens that are the full model's own choice, by teacher forcing; `plain` does not reach 1, since batches of other
+emitted tokens that are the full model's own choice, by teacher forcing; `plain` does not reach 1, as batches of other
 shapes round differently.
 """
 

@@ -929,16 +929,16 @@ def test_pulling_as_json_prints_one_object(run: Run, smollm2_path: Path) -> None
 
 
 def test_progress_is_shown_unless_quiet_or_json(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[bool] = []
+    seen: list[tuple[bool, bool]] = []
 
-    def pull(name: str, *, progress: bool) -> Path:
-        seen.append(progress)
+    def pull(name: str, *, progress: bool, verify: bool) -> Path:
+        seen.append((progress, verify))
         return Path(name)
 
     monkeypatch.setattr("via_sd_local.catalog.pull", pull)
-    for options in ((), ("--quiet",), ("--json",)):
+    for options in ((), ("--quiet",), ("--json",), ("--verify",)):
         assert run("models", "pull", "x", *options).status == 0
-    assert seen == [True, False, False]
+    assert seen == [(True, False), (False, False), (False, False), (True, True)]
 
 
 def test_an_unknown_name_suggests_the_close_one(run: Run) -> None:

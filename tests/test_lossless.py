@@ -17,6 +17,7 @@ from via_sd_local.binding import llama
 from via_sd_local.chat_format import ChatFormat
 from via_sd_local.drafters import Draft, Drafter, ModelDrafter, PromptLookup, WantsMore, always
 from via_sd_local.engine import Engine
+from via_sd_local.errors import NativeError
 from via_sd_local.model import Model
 from via_sd_local.policy import Mode, Policy
 from via_sd_local.sampling import GREEDY, Sampler, SamplingParams
@@ -193,3 +194,37 @@ def test_far_beyond_the_sliding_window_nothing_changes(
     gaps = logits.max(axis=1) - logits[np.arange(len(emitted)), emitted]
     assert gaps.max() < 0.05  # logits of ±2: nothing but a near-tie
     assert 0 < engine.stats.accepted < engine.stats.drafted
+
+
+def test_nothing_that_was_closed_can_crash_the_process(smollm2_path: Path) -> None:
+    with closing(Model(smollm2_path)) as model, closing(Verifier(model, n_ctx=64, n_threads=1)) as tiers:
+        engine = Engine(tiers)
+        steps = engine.generate(model.tokenize_prompt("one two"), max_tokens=20)
+        next(steps)
+        with pytest.raises(ValueError, match="has 1 open contexts; close those first"):
+            model.close()
+        engine.close()
+        assert list(steps) == []
+        for use in (lambda: engine.generate([1]), lambda: tiers.reset(), lambda: tiers.full([1], 1)):
+            with pytest.raises(ValueError, match="has been closed"):
+                use()
+        model.close()
+        for use in (lambda: model.tokenize("x"), lambda: model.token_text(5), lambda: model.piece(6)):
+            with pytest.raises(ValueError, match="has been closed"):
+                use()
+
+
+def test_a_token_that_does_not_exist_is_an_error(smollm2: Model) -> None:
+    for token in (-1, smollm2.n_vocab):
+        with pytest.raises(ValueError, match=f"token {token} does not exist"):
+            smollm2.piece(token)
+        with pytest.raises(ValueError, match=f"token {token} does not exist"):
+            smollm2.token_text(token)
+
+
+def test_a_model_that_computes_nan_says_so(tiny_model: Callable[..., Model], verifier: Callable[..., Verifier]) -> None:
+    spec = tiny.spec("llama")
+    tensors = tiny.random_tensors(spec)
+    tensors["output.weight"] = np.full_like(tensors["output.weight"], np.nan)
+    with pytest.raises(NativeError, match="computes NaN at position 0: the file may be damaged"):
+        run(Engine(verifier(tiny_model(spec, tensors))), [1, 270], 3)

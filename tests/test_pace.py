@@ -270,3 +270,18 @@ def test_a_cache_that_cannot_be_written_costs_only_time(
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(measure, "_folder", lambda: tmp_path / "file" / "costs")
     assert measure.costs_of(*pair()).knows("full")
+
+
+def test_a_draft_model_that_was_never_used_is_said_to_be_and_why() -> None:
+    language = fakes.RandomLanguage(0)
+    engine = Engine(
+        fakes.fake_verifier(language), fakes.fake_model_drafter(language), Policy(Mode.SD), costs(FLAT, 200)
+    )
+    list(engine.generate([1, 2, 3], max_tokens=12))
+    assert engine.stats.drafted == 0
+    assert engine.no_drafts == "drafting would be slower than plain decoding here"
+    list(engine.generate([1, 2, 3], max_tokens=40))  # one probe
+    assert engine.no_drafts is None
+    lookup = Engine(fakes.fake_verifier(language), PromptLookup(), Policy(Mode.SD, 3))
+    list(lookup.generate([1, 2, 3], max_tokens=12))
+    assert lookup.no_drafts is None

@@ -45,6 +45,7 @@ def _import_ours() -> Iterator[None]:
     variable = "LLAMA_CPP_LIB_PATH"
     before = os.environ.get(variable)
     os.environ[variable] = str(LIBRARIES)
+    os.environ.setdefault("GGML_NO_BACKTRACE", "1")  # where llama.cpp must abort, no debugger writes into the output
     sys.path.insert(0, str(VENDORED))
     try:
         yield

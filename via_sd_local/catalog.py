@@ -96,6 +96,7 @@ def pull(name: str, *, progress: bool = True, verify: bool = False) -> Path:
     target = models_folder() / model.file
     try:
         if _is_whole(model, target):
+            download.sweep(target.parent / ".downloads")
             if not verify or download.file_sha256(target, progress=progress) == model.sha256:
                 return target
             _note(f"{target} does not have the SHA-256 {model.sha256}: pulling it again", progress)

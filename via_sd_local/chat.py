@@ -115,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
     from .session import Session
 
     sampling = sampling_from(args)
-    template = read_text(args.chat_template, "chat template") if args.chat_template else None
+    template = read_text(args.chat_template, "chat template") if args.chat_template is not None else None
     fetch_if_known(settings)
     with Session(settings) as session:
         conversation = Conversation(session, ChatFormat(session.model, template), args.system)
@@ -185,6 +185,8 @@ def status_line(session: Session) -> str:
         parts.append(f"{stats.tokens_per_second:.1f} tokens/s")
     if stats.rejection_rate is not None:
         parts.append(f"{1 - stats.rejection_rate:.0%} of {stats.drafted} drafted tokens accepted")
+    if session.engine.no_drafts:
+        parts.append(f"no drafts: {session.engine.no_drafts}")
     if stats.mode == "tiered":
         parts.append("lossy: " + deviation_text(stats.deviation))
     parts.append(f"context {used}/{session.engine.verifier.context.n_ctx}")

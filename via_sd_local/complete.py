@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     from .session import Session
 
     sampling = sampling_from(args)
-    template = read_text(args.chat_template, "chat template") if args.chat_template else None
+    template = read_text(args.chat_template, "chat template") if args.chat_template is not None else None
     with Session(settings) as session:
         model = session.model
         if args.raw or (template is None and model.chat_template is None):
@@ -74,6 +74,8 @@ def run(args: argparse.Namespace) -> int:
                 print(text, end="", flush=True)
         parts.append(stream.finish())
         stats = session.engine.stats
+        if session.engine.no_drafts:
+            print(f"warning: no drafts were made: {session.engine.no_drafts}", file=sys.stderr)
         if not args.json:
             print(parts[-1])
             return 0

@@ -13,6 +13,7 @@ from .binding import get_layer_input, llama, raise_if_interrupted, set_layer_inp
 from .errors import NativeError
 from .model import Model
 
+MAX_N_CTX = 1 << 24
 MAX_THREADS = 512  # GGML_MAX_N_THREADS: beyond it llama.cpp aborts the process
 N_BATCH = 512  # tokens a llama_decode call; longer inputs go in several, between which Ctrl-C is heard
 
@@ -28,8 +29,8 @@ class Context:
 
     def __init__(self, model: Model, *, n_ctx: int, n_threads: int | None = None) -> None:
         """Allocate; ValueError for impossible sizes, NativeError when llama.cpp cannot allocate."""
-        if n_ctx < 2:
-            raise ValueError(f"n_ctx is {n_ctx}; a context needs at least 2 positions")
+        if not 2 <= n_ctx <= MAX_N_CTX:
+            raise ValueError(f"n_ctx is {n_ctx}; a context needs at least 2 positions, and has at most {MAX_N_CTX}")
         if n_threads is not None and not 1 <= n_threads <= MAX_THREADS:
             raise ValueError(f"threads is {n_threads}; it must be from 1 to {MAX_THREADS}")
         self.model = model
@@ -51,7 +52,7 @@ class Context:
         except KeyboardInterrupt:
             llama.llama_free(handle)
             raise
-        self._memory = llama.llama_get_memory(handle)
+        model.users += 1
         self._n_batch = int(params.n_batch)
         self._n_vocab = model.n_vocab
         self._tokens = _Batch(self._n_batch, 0)
@@ -70,6 +71,7 @@ class Context:
         if self._handle is not None:
             llama.llama_free(self._handle)
             self._handle = None
+            self.model.users -= 1
             for batch in filter(None, (self._tokens, self._embeddings)):
                 batch.free()
 
@@ -106,8 +108,9 @@ class Context:
         return np.concatenate(collected) if collected else np.empty((0, self._n_vocab), np.float32)
 
     def _decode_chunk(self, batch: _Batch, inputs: npt.NDArray[np.int32] | Floats, start: int, rows: int) -> Floats:
+        handle = self.handle  # first of all: a closed context's batch is gone, too
         batch.fill(inputs, start, rows)
-        status = llama.llama_decode(self.handle, batch.native)
+        status = llama.llama_decode(handle, batch.native)
         if status != 0:
             why = "the KV cache has no free slot" if status == 1 else _last_error()
             raise NativeError(
@@ -115,8 +118,11 @@ class Context:
             )
         if rows == 0:
             return np.empty((0, self._n_vocab), np.float32)
-        pointer = llama.llama_get_logits(self.handle)
-        return np.ctypeslib.as_array(pointer, shape=(rows, self._n_vocab))
+        pointer = llama.llama_get_logits(handle)
+        logits: Floats = np.ctypeslib.as_array(pointer, shape=(rows, self._n_vocab))
+        if np.isnan(logits[-1]).any():
+            raise NativeError(f"{self.model.path.name} computes NaN at position {start}: the file may be damaged")
+        return logits
 
     #
     # the cache
@@ -124,11 +130,11 @@ class Context:
 
     def remove(self, start: int) -> bool:
         """Forget positions from `start` on; False if this kind of memory cannot (the cache is then as before)."""
-        return bool(llama.llama_memory_seq_rm(self._memory, 0, start, -1))
+        return bool(llama.llama_memory_seq_rm(llama.llama_get_memory(self.handle), 0, start, -1))
 
     def clear(self) -> None:
         """Forget everything."""
-        llama.llama_memory_clear(self._memory, True)
+        llama.llama_memory_clear(llama.llama_get_memory(self.handle), True)
 
     #
     # what the patch adds

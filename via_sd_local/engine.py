@@ -57,6 +57,21 @@ class Engine:
         self.stats = Stats(policy.mode.value)
         self.pace = self._make_pace(costs or Costs())
         self._generation = 0
+        self._closed = False
+
+    @property
+    def no_drafts(self) -> str | None:
+        """Why a draft model was never used in the last generation; None if it was, or the text was short.
+
+        Prompt lookup, which costs nothing, may find nothing; that is no news.
+        """
+        if self.stats.drafted or self.drafter is None or self.drafter.is_free or self.stats.blocks < 8:
+            return None
+        if not self.verifier.can_rewind:  # it was said at the beginning
+            return None
+        if self.pace is not None and self.pace.off:
+            return "drafting would be slower than plain decoding here"
+        return "the drafter found nothing to propose"
 
     def _make_pace(self, costs: Costs) -> Pace | None:
         if self.policy.draft_tokens is not None or self.drafter is None:
@@ -67,6 +82,7 @@ class Engine:
     def close(self) -> None:
         """Free the contexts; the models are the caller's."""
         self._generation += 1
+        self._closed = True
         self.verifier.close()
         if self.drafter is not None:
             self.drafter.close()
@@ -85,6 +101,8 @@ class Engine:
         starting another generation ends this one. `stats` counts the generation that was started last. Raises
         ValueError for a prompt that is empty, does not fit, or has tokens that the model does not know.
         """
+        if self._closed:
+            raise ValueError("the engine has been closed")
         n_ctx, n_vocab = self.verifier.context.n_ctx, self.verifier.model.n_vocab
         if not prompt:
             raise ValueError("the prompt is empty; it needs at least one token (the model's BOS, if it has one)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +23,7 @@ class Model:
         self.path = Path(path)
         _check_file(self.path)
         take_errors()
-        handle = llama.llama_model_load_from_file(str(self.path).encode(), llama.llama_model_default_params())
+        handle = llama.llama_model_load_from_file(os.fsencode(self.path), llama.llama_model_default_params())
         try:
             raise_if_interrupted()
         except KeyboardInterrupt:
@@ -32,7 +33,8 @@ class Model:
         if not handle:
             raise ModelError(f"{self.path}: llama.cpp cannot load this file: {_reason(take_errors())}")
         self._handle: int | None = handle
-        self.vocab = llama.llama_model_get_vocab(handle)  # llama.cpp's vocabulary pointer
+        self._vocab = llama.llama_model_get_vocab(handle)
+        self.users = 0  # open contexts
         self._pieces: dict[int, bytes] = {}
         if llama.llama_model_has_encoder(handle) or not llama.llama_model_has_decoder(handle):
             self.close()
@@ -45,8 +47,17 @@ class Model:
             raise ValueError(f"the model {self.path} has been closed")
         return self._handle
 
+    @property
+    def vocab(self) -> int:
+        """llama.cpp's vocabulary pointer."""
+        _ = self.handle  # it dies with the model
+        vocab: int = self._vocab
+        return vocab
+
     def close(self) -> None:
-        """Free the weights; contexts of this model must be closed before."""
+        """Free the weights; ValueError while contexts of this model are open."""
+        if self.users:
+            raise ValueError(f"the model {self.path} has {self.users} open contexts; close those first")
         if self._handle is not None:
             llama.llama_model_free(self._handle)
             self._handle = None
@@ -122,13 +133,17 @@ class Model:
         return frozenset(token for token in range(self.n_vocab) if is_eog(vocab, token))
 
     def token_text(self, token: int) -> bytes:
-        """The token as the vocabulary stores it."""
+        """The token as the vocabulary stores it; ValueError for one that does not exist."""
+        self._check(token)
         text: bytes = llama.llama_vocab_get_text(self.vocab, token)
         return text
 
     def tokenize(self, text: str | bytes, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
         """The token ids of a text, in UTF-8; special tokens are recognised in the text only if `parse_special`."""
-        data = text.encode() if isinstance(text, str) else text
+        try:
+            data = text.encode() if isinstance(text, str) else text
+        except UnicodeEncodeError as error:
+            raise ValueError(f"the text has no UTF-8 form: its character {error.start} is half of a pair") from None
         size = len(data) + 8
         while True:
             buffer = (llama.llama_token * size)()
@@ -146,11 +161,19 @@ class Model:
         return tokens
 
     def piece(self, token: int) -> bytes:
-        """The text of one token, in UTF-8 (possibly a part of a character); empty for control tokens."""
+        """The text of one token, in UTF-8 (possibly a part of a character); empty for control tokens.
+
+        ValueError for a token that does not exist.
+        """
         piece = self._pieces.get(token)
         if piece is None:
+            self._check(token)
             piece = self._pieces[token] = self._read_piece(token)
         return piece
+
+    def _check(self, token: int) -> None:
+        if not 0 <= token < self.n_vocab:
+            raise ValueError(f"token {token} does not exist; the model has tokens 0 to {self.n_vocab - 1}")
 
     def _read_piece(self, token: int) -> bytes:
         size = 64

@@ -16,6 +16,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     pull = actions.add_parser("pull", help="fetch a model; the last line printed is its path")
     pull.add_argument("name", metavar="NAME", help="a name from `models list`, or hf:owner/repo/file.gguf")
     pull.add_argument("--json", action="store_true", help="print one JSON object")
+    pull.add_argument("--verify", action="store_true", help="hash what is here already; fetch it anew if wrong")
     pull.add_argument("--quiet", action="store_true", help="no progress bar")
     pull.set_defaults(command=run_pull)
 
@@ -50,6 +51,6 @@ def run_pull(args: argparse.Namespace) -> int:
     """Fetch a model and print its path."""
     from .catalog import pull
 
-    path = pull(args.name, progress=not (args.quiet or args.json))
+    path = pull(args.name, progress=not (args.quiet or args.json), verify=args.verify)
     print(json.dumps({"name": args.name, "path": str(path)}) if args.json else path)
     return 0

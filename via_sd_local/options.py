@@ -81,7 +81,7 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--max-tokens",
         metavar="N",
-        type=_max_tokens,
+        type=token_count,
         default=512,
         help="at most so many tokens; -1: to the end of the context (default: 512)",
     )
@@ -104,7 +104,8 @@ def sampling_from(args: argparse.Namespace) -> SamplingParams:
     )
 
 
-def _max_tokens(text: str) -> int | None:
+def token_count(text: str) -> int | None:
+    """A number of tokens, -1 for no limit; argparse names this function in its messages."""
     number = int(text)
     if number < -1:
         raise argparse.ArgumentTypeError(f"{number} is neither a number of tokens nor -1 (to the end of the context)")

@@ -51,6 +51,7 @@ class Session:
         automatic = settings.draft_tokens is None and drafter is not None and verifier.can_rewind
         costs = costs_of(verifier, drafter) if automatic else None
         self.engine = Engine(verifier, drafter, policy, costs)
+        self._open.append(self.engine)
 
     def _load_model(self, name: str) -> Model:
         model = Model(resolve(name))
@@ -69,7 +70,7 @@ class Session:
 
     def close(self) -> None:
         """Free contexts and models."""
-        for part in [*self._open, *reversed(self._models)]:
+        for part in [*reversed(self._open), *reversed(self._models)]:
             part.close()
         self._open.clear()
         self._models.clear()

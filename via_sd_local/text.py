@@ -26,7 +26,7 @@ class Utf8Stream:
 def read_text(path: str, what: str) -> str:
     """The text of a UTF-8 file; ModelError, naming what it should have been, if it cannot be read."""
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise ModelError(f"the {what} file {path} is not UTF-8 text") from None
     except OSError as error:

@@ -226,7 +226,7 @@ class Verifier(Tracked):
             return str(error)
         self.context.set_mask(b"")
         self.context.keep_layer_input(first)
-        tokens = [token % self.model.n_vocab for token in (1, 2, 3, 5)]
+        tokens = [token % self.model.n_vocab for token in (1, 2, 3, 5)][: self.context.n_ctx]
         full = self.context.decode(tokens, 0, len(tokens)).copy()
         inputs = self.context.layer_input(len(tokens))
         if inputs is None:
