@@ -14,7 +14,7 @@ from .costs import Costs
 
 LONGEST = 16  # tokens of a draft
 _EDGES = (0.2, 0.4, 0.6, 0.8, 0.9, 0.97)  # of the confidence classes
-_FORGET = 0.97  # what an older observation weighs beside a newer one
+_FORGET = 0.985  # what an older observation weighs beside a newer one
 _PRIOR = 3.0  # observations that the prior is worth
 _FIRST_PROBE, _RAREST_PROBE = 16, 256  # tokens between tries while drafting is off
 _MARGIN = 1.02  # drafting must promise this much more than not drafting: estimates are noisy
@@ -84,6 +84,7 @@ class Pace:
         self._since_probe = 0
         self._probe_after = _FIRST_PROBE
         self._probing = False
+        self._confident = False  # the drafter says how sure it is, so that `wants_more` ends its drafts
 
     @property
     def knows(self) -> bool:
@@ -91,7 +92,10 @@ class Pace:
         return self.costs.knows("full") and (self._free or self.costs.knows("draft"))
 
     def length(self, room: int) -> int:
-        """The tokens to draft next, at most `room`; 0: none."""
+        """The tokens to draft next, at most `room`; 0: none.
+
+        For a drafter with confidences it is an upper limit: `wants_more` decides token by token.
+        """
         if room < 1 or not self.knows:
             return min(max(room, 0), _UNKNOWN)
         plain = 1 / self.costs.of("full", 1)
@@ -101,7 +105,7 @@ class Pace:
         self._probing = False
         if rate > plain * _MARGIN:
             self._rate, self._probe_after, self._since_probe = rate, _FIRST_PROBE, 0
-            return best
+            return lengths[-1] if self._confident else best
         self._rate = plain
         self._since_probe += 1
         if self._since_probe < self._probe_after:
@@ -131,6 +135,7 @@ class Pace:
     def observe(self, confidences: Sequence[float], drafted: int, accepted: int) -> None:
         """What became of the last draft."""
         self.acceptance.observe(confidences, drafted, accepted)
+        self._confident = bool(confidences)
 
     def promise(self, n: int) -> float:
         """Expected tokens a second with drafts of n tokens."""
