@@ -7,9 +7,11 @@ from typing import Any
 import fakes
 import pytest
 
+from via_sd_local.costs import Costs
 from via_sd_local.engine import Engine
 from via_sd_local.gate import ConfidenceRule, JointRule, RatioRule
 from via_sd_local.generation import Step, Tier
+from via_sd_local.pace import Pace
 from via_sd_local.policy import Mode, Policy
 from via_sd_local.sampling import SamplingParams
 from via_sd_local.stats import Stats
@@ -152,3 +154,36 @@ def test_there_is_no_deviation_before_an_audit() -> None:
 def test_a_budget_is_a_share(value: float) -> None:
     with pytest.raises(ValueError, match=f"max_deviation is {value}; it is a share, from 0 to 1"):
         Policy(Mode.TIERED, max_deviation=value)
+
+
+def test_a_block_that_goes_to_the_full_tier_at_once_audits_the_waiting_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks by turns: slim first (4 5 6 7), then the full tier at once: it decides 8 9 0 1 and audits 4 5 6 7."""
+    one = engine({5: (9, 0.9)}, {5: 9})
+    one.policy = Policy(Mode.TIERED, None, JointRule(0.5, 0.5))
+    one.pace = Pace(Costs(), checked_by="slim", free=True)
+    monkeypatch.setattr(one.pace, "length", lambda room: min(room, 3))
+    turns = iter([True, False, True, False])
+    monkeypatch.setattr(one.pace, "slim_first", lambda *_args: next(turns))
+    done = steps(one, 3)
+    assert [(step.tokens, step.tiers) for step in done[1:]] == [
+        ((4, 9, 6, 7), (D, D, D, S)),
+        ((8, 9, 0, 1), (F, F, F, F)),
+    ]
+    assert one.stats.audited == {"A": 3, "B": 1}
+    assert one.stats.deviations == {"A": 1, "B": 0}
+    assert one.stats.accepted == 6
+    assert one.verifier.n_full == one.verifier.n_kv == len(START) + 8
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_tiered_that_asks_the_full_tier_every_time_is_lossless(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    language = fakes.RandomLanguage(seed)
+    one = Engine(fakes.fake_verifier(language), fakes.sometimes_right(language), Policy(Mode.TIERED))
+    assert one.pace is not None
+    monkeypatch.setattr(one.pace, "slim_first", lambda *_args: False)
+    for temperature in (0.0, 0.9):
+        params = SamplingParams(temperature=temperature, seed=seed)
+        expected = fakes.expected_text(language, [1, 2, 3], 30, sampling=params)
+        got = [token for step in one.generate([1, 2, 3], max_tokens=30, sampling=params) for token in step.tokens]
+        assert got == expected
+        assert one.stats.passes["slim"].calls == 0

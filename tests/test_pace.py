@@ -137,10 +137,47 @@ def test_a_slim_first_check_pays_for_its_escalations() -> None:
     table = costs(FLAT, 5, slim={1: 50, 32: 60}, resume={1: 60, 32: 90})
     never, always = (taught(Pace(table, checked_by="slim"), 0.8) for _ in range(2))
     for _ in range(300):
-        never.escalation.observe(False)
-        always.escalation.observe(True)
+        never.observe_slim([], False)
+        always.observe_slim([], True)
     assert never.promise(4) > 1.5 * always.promise(4)
-    assert always.promise(4) == pytest.approx(taught(Pace(costs(FLAT, 5)), 0.8).promise(4), rel=0.2)
+    assert always.promise(4) == pytest.approx(taught(Pace(costs(FLAT, 5)), 0.8).promise(4))  # the full tier at once
+
+
+def slim_pace() -> Pace:
+    """Sure drafts never escalate, unsure ones always do; escalating costs more than the full tier at once."""
+    pace = Pace(costs(FLAT, 5, slim={1: 50, 32: 60}, resume={1: 60, 32: 70}), checked_by="slim")
+    for _ in range(200):
+        pace.observe_slim([0.99, 0.98], False)
+        pace.observe_slim([0.99, 0.3], True)
+    return pace
+
+
+def test_a_sure_draft_goes_to_the_slim_tier_and_an_unsure_one_to_the_full_one_at_once() -> None:
+    pace = slim_pace()
+    assert pace.slim_first([0.99, 0.99, 0.98], 3, 0)
+    assert not pace.slim_first([0.99, 0.3, 0.98], 3, 0)
+    assert pace.full_first == 1
+
+
+def test_the_slim_tier_is_tried_now_and_then_to_learn() -> None:
+    pace = slim_pace()
+    tries = [pace.slim_first([0.3], 1, 0) for _ in range(100)]
+    assert tries.count(True) == 4
+    for _ in range(200):
+        pace.observe_slim([0.3], False)
+    assert pace.slim_first([0.3], 1, 0)
+
+
+def test_cells_that_wait_for_the_full_tier_count_against_it() -> None:
+    """The more a full pass has to compute again, the more the slim tier, with resume after it, is worth."""
+    table = costs(STAIRCASE, 9, slim={1: 40, 32: 300}, resume={1: 50, 16: 120, 32: 240})
+    pace = Pace(table, checked_by="slim")
+    pace.observe_slim([], True)
+    assert [pace.slim_first([], 3, pending) for pending in (0, 28)] == [False, True]
+
+
+def test_without_costs_of_the_slim_tier_it_is_asked_first() -> None:
+    assert Pace(costs(FLAT, 5), checked_by="slim").slim_first([0.1], 1, 0)
 
 
 #

@@ -20,7 +20,7 @@ from .drafters import Draft, Drafter, always
 from .gate import Region, Verdict, judge
 from .pace import Pace
 from .policy import Mode, Policy
-from .sampling import Best, Sampler, verify
+from .sampling import Best, Distribution, Sampler, verify
 from .stats import Stats
 from .tiers import Verifier, common_prefix
 
@@ -257,6 +257,10 @@ class Generation:
         draft = self._propose(self.text)
         if not draft.tokens:
             return self._escalated(draft, 0, verifier.full(self.text[-1:], verifier.n_kv - verifier.n_full + 1))
+        pending = verifier.n_kv - verifier.n_full
+        if self.pace and not self.pace.slim_first(draft.confidences, len(draft.tokens), pending):
+            logits = verifier.full([self.text[-1], *draft.tokens], pending + len(draft.tokens) + 1)
+            return self._escalated(draft, 0, logits, seen=False)
         slim = verifier.slim([self.text[-1], *draft.tokens])
         self.audit.begin(sampler)
         verdict = judge(self.rule, draft.tokens, slim, sampler, self.end_tokens)
@@ -265,9 +269,8 @@ class Generation:
             self.audit.expect(token, "A", draft.confidences[i] if draft.confidences else 1.0)
         ended = bool(kept) and kept[-1] in self.end_tokens
         forced = len(self.audit) >= self.policy.audit_every and not ended
-        self._learn(draft, verdict.kept)
         if self.pace:
-            self.pace.escalation.observe(verdict.region is Region.C or forced)
+            self.pace.observe_slim(draft.confidences, verdict.region is Region.C or forced)
         if verdict.region is Region.C or forced:
             self.stats.audits += verdict.region is not Region.C
             self._count(replace(verdict, region=Region.C if verdict.region is Region.C else Region.A, sure=False))
@@ -282,14 +285,16 @@ class Generation:
                 sampler.accept(token)
             block.tokens.append(token)
             block.tiers.append(Tier.SLIM)
+        self._learn(draft, verdict.kept)
         self._observe(verdict.kept)
         return self._settle(block)
 
-    def _escalated(self, draft: Draft, kept: int, logits: Floats) -> Block:
+    def _escalated(self, draft: Draft, kept: int, logits: Floats, *, seen: bool = True) -> Block:
         """The full verifier audits what the slim one decided, and decides the draft from `kept` on.
 
         `logits` has a row for each token in `audit`, then `len(draft) - kept + 1` for the rest of the block. Where the
         budget is spent, the full verifier decides the block's own kept tokens, too, from the first deviation on.
+        `seen`: the slim tier turned the next draft token down; given that, it is no sample of the drafter's any more.
         """
         known = len(self.audit)
         deviations = self.stats.deviating
@@ -301,11 +306,14 @@ class Generation:
                 self.sampler, first = first.before, replace(first, before=self.sampler)
         if first is not None:
             first.before.close()
-        decided = verify(
-            self.sampler, draft.tokens[kept:], [None, *draft.proposals[kept + 1 :]], logits[known:], self.end_tokens
-        )
+        proposals: list[Distribution | None] = [*draft.proposals[kept:]]
+        if seen and proposals:
+            proposals[0] = None
+        decided = verify(self.sampler, draft.tokens[kept:], proposals, logits[known:], self.end_tokens)
         if draft.tokens:
-            self._observe(kept + common_prefix(decided, draft.tokens[kept:]))
+            accepted = kept + common_prefix(decided, draft.tokens[kept:])
+            self._learn(draft, accepted)
+            self._observe(accepted)
         tiers = [Tier.DRAFT] * kept + [Tier.FULL] * len(decided)
         return self._settle(Block(draft.tokens[:kept] + decided, tiers))
 

@@ -7,7 +7,7 @@ the steps of its kernels by itself.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from .costs import Costs
@@ -18,6 +18,7 @@ _FORGET = 0.985  # what an older observation weighs beside a newer one
 _PRIOR = 3.0  # observations that the prior is worth
 _FIRST_PROBE, _RAREST_PROBE = 16, 256  # tokens between tries while drafting is off
 _MARGIN = 1.02  # drafting must promise this much more than not drafting: estimates are noisy
+_SLIM_PROBE = 24  # blocks for the full tier between tries of the slim one
 _UNKNOWN = 3  # tokens of a draft before any cost is known
 
 
@@ -36,12 +37,23 @@ class Share:
         return self._hits / self._all
 
 
+class ByConfidence:
+    """Running shares, one for each class of confidence."""
+
+    def __init__(self, prior: Callable[[float], float]) -> None:
+        """`prior` of the middle of a class."""
+        self._shares = [Share(prior((low + high) / 2)) for low, high in pairwise((0.0, *_EDGES, 1.0))]
+
+    def __getitem__(self, confidence: float) -> Share:
+        return self._shares[bisect_right(_EDGES, confidence)]
+
+
 class Acceptance:
     """How often draft tokens are accepted, given that the ones before them were: overall and by confidence."""
 
     def __init__(self) -> None:
         self._overall = Share(0.6)
-        self._classes = [Share((low + high) / 2) for low, high in pairwise((0.0, *_EDGES, 1.0))]
+        self._classes = ByConfidence(lambda confidence: confidence)
 
     def observe(self, confidences: Sequence[float], drafted: int, accepted: int) -> None:
         """A draft of so many tokens (with confidences or none) had so many accepted."""
@@ -49,7 +61,7 @@ class Acceptance:
             right = position < accepted
             self._overall.observe(right)
             if position < len(confidences):
-                self._class(confidences[position]).observe(right)
+                self._classes[confidences[position]].observe(right)
 
     @property
     def mean(self) -> float:
@@ -58,10 +70,7 @@ class Acceptance:
 
     def of(self, confidence: float) -> float:
         """Of a draft token with this confidence."""
-        return self._class(confidence).value
-
-    def _class(self, confidence: float) -> Share:
-        return self._classes[bisect_right(_EDGES, confidence)]
+        return self._classes[confidence].value
 
 
 class Pace:
@@ -74,7 +83,9 @@ class Pace:
     def __init__(self, costs: Costs, *, checked_by: str = "full", free: bool = False, longest: int = LONGEST) -> None:
         self.costs = costs
         self.acceptance = Acceptance()
-        self.escalation = Share(0.3)  # of blocks that go on to the full tier
+        self.escalation = Share(0.3)  # of blocks that the slim tier saw first and sent on to the full one
+        self.full_first = 0  # blocks that went to the full tier at once
+        self._escalations = ByConfidence(lambda confidence: 1 - confidence)  # by a draft's least confidence
         self.off = 0  # decisions not to draft
         self.probes = 0  # drafts made while drafting was off
         self._checked_by = checked_by
@@ -137,6 +148,30 @@ class Pace:
         self.acceptance.observe(confidences, drafted, accepted)
         self._confident = bool(confidences)
 
+    def slim_first(self, confidences: Sequence[float], drafted: int, pending: int) -> bool:
+        """Whether to show a draft to the slim tier first, or to the full one at once; it is a matter of cost.
+
+        `pending` cells were computed by the slim tier only; a full pass computes them again. Now and then the slim tier
+        is asked where it seems dearer, to learn.
+        """
+        if not (self.costs.knows("slim") and self.costs.knows("resume") and self.costs.knows("full")):
+            return True
+        share = self._escalations[min(confidences)] if confidences else self.escalation
+        size = drafted + 1
+        later = size * self.costs.of("resume", 16) / 16  # what the slim tier decides is computed again some day
+        escalated = self.costs.of("resume", pending + size)
+        first = self.costs.of("slim", size) + share.value * escalated + (1 - share.value) * later
+        if first < self.costs.of("full", pending + size):
+            return True
+        self.full_first += 1
+        return self.full_first % _SLIM_PROBE == 0
+
+    def observe_slim(self, confidences: Sequence[float], escalated: bool) -> None:
+        """What became of a draft that the slim tier saw first."""
+        self.escalation.observe(escalated)
+        if confidences:
+            self._escalations[min(confidences)].observe(escalated)
+
     def promise(self, n: int) -> float:
         """Expected tokens a second with drafts of n tokens."""
         mean = self.acceptance.mean
@@ -148,7 +183,8 @@ class Pace:
 
     def _checking(self, n: int) -> float:
         """Seconds to check n draft tokens and the one before them."""
-        first = self.costs.of(self._checked_by if self.costs.knows(self._checked_by) else "full", n + 1)
-        if self._checked_by == "full":
-            return first
-        return first + self.escalation.value * self.costs.of("resume" if self.costs.knows("resume") else "full", n + 1)
+        full = self.costs.of("full", n + 1)
+        if self._checked_by == "full" or not self.costs.knows("slim"):
+            return full
+        resumed = self.costs.of("resume", n + 1) if self.costs.knows("resume") else full
+        return min(full, self.costs.of("slim", n + 1) + self.escalation.value * resumed)
