@@ -20,6 +20,14 @@ from .sampling import LogitsProcessor, SamplingParams
 from .stats import Stats
 from .tiers import Verifier
 
+# the tiers that may see a draft first
+_ROUTES = {
+    Mode.PLAIN: ("full",),
+    Mode.SD: ("full",),
+    Mode.EXACT: ("slim",),
+    Mode.TIERED: ("slim", "full"),
+}
+
 
 class Engine:
     """Runs one generation at a time; starting another one ends the one before."""
@@ -76,8 +84,7 @@ class Engine:
     def _make_pace(self, costs: Costs) -> Pace | None:
         if self.policy.draft_tokens is not None or self.drafter is None:
             return None
-        first = "full" if self.policy.mode in (Mode.PLAIN, Mode.SD) else "slim"
-        return Pace(costs, checked_by=first, free=self.drafter.is_free)
+        return Pace(costs, routes=_ROUTES[self.policy.mode], free=self.drafter.is_free)
 
     def close(self) -> None:
         """Free the contexts; the models are the caller's."""

@@ -171,10 +171,10 @@ class Generation:
         if self.pace and kind != "prefill":
             self.pace.costs.observe(kind, tokens, seconds)
 
-    def _learn(self, draft: Draft, accepted: int) -> None:
-        """Tell the pace what became of a draft."""
+    def _learn(self, route: str, draft: Draft, accepted: int) -> None:
+        """Tell the pace what became of a draft that this tier saw first."""
         if self.pace and draft.tokens:
-            self.pace.observe(draft.confidences, len(draft.tokens), accepted)
+            self.pace.observe(route, draft.confidences, len(draft.tokens), accepted)
 
     def _observe(self, accepted: int) -> None:
         self.stats.accepted += accepted
@@ -213,7 +213,7 @@ class Generation:
         n = len(draft.tokens)
         block = self._decided_by_full(draft, self.verifier.full([self.text[-1], *draft.tokens], n + 1))
         accepted = common_prefix(block.tokens, draft.tokens)
-        self._learn(draft, accepted)
+        self._learn("full", draft, accepted)
         self._observe(accepted)
         return self._settle(block)
 
@@ -232,7 +232,7 @@ class Generation:
                 break
             verdict = judge(self.rule, draft, verifier.slim([so_far[-1], *draft]), ahead, self.end_tokens)
             self._count(verdict)
-            self._learn(proposed, verdict.kept)
+            self._learn("slim", proposed, verdict.kept)
             # what the slim verifier is unsure of goes to the full one as it was drafted
             kept = len(draft) if verdict.region is Region.C else verdict.kept
             candidates += draft[:kept]
@@ -285,7 +285,7 @@ class Generation:
                 sampler.accept(token)
             block.tokens.append(token)
             block.tiers.append(Tier.SLIM)
-        self._learn(draft, verdict.kept)
+        self._learn("slim", draft, verdict.kept)
         self._observe(verdict.kept)
         return self._settle(block)
 
@@ -312,7 +312,7 @@ class Generation:
         decided = verify(self.sampler, draft.tokens[kept:], proposals, logits[known:], self.end_tokens)
         if draft.tokens:
             accepted = kept + common_prefix(decided, draft.tokens[kept:])
-            self._learn(draft, accepted)
+            self._learn("slim" if seen else "full", draft, accepted)
             self._observe(accepted)
         tiers = [Tier.DRAFT] * kept + [Tier.FULL] * len(decided)
         return self._settle(Block(draft.tokens[:kept] + decided, tiers))

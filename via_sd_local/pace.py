@@ -74,24 +74,27 @@ class Acceptance:
 
 
 class Pace:
-    """Decides the length of each draft for a verifier and a drafter; outlives generations, and goes on learning.
+    """Decides the length of each draft for a verifier and a drafter, and which tier sees it first; goes on learning.
 
-    `checked_by` is the tier that sees a draft first; where that is the slim one, some blocks cost a resumed full pass,
-    too. A free drafter runs no passes (prompt lookup).
+    A route is the tier that sees a draft first: `full`, or `slim`, from which some blocks go on to a resumed full pass.
+    A free drafter runs no passes (prompt lookup).
     """
 
-    def __init__(self, costs: Costs, *, checked_by: str = "full", free: bool = False, longest: int = LONGEST) -> None:
+    def __init__(
+        self, costs: Costs, *, routes: Sequence[str] = ("full",), free: bool = False, longest: int = LONGEST
+    ) -> None:
+        """`routes` are those that the mode allows."""
         self.costs = costs
-        self.acceptance = Acceptance()
+        self.acceptance = {route: Acceptance() for route in routes}
         self.escalation = Share(0.3)  # of blocks that the slim tier saw first and sent on to the full one
-        self.full_first = 0  # blocks that went to the full tier at once
-        self._escalations = ByConfidence(lambda confidence: 1 - confidence)  # by a draft's least confidence
+        self.full_first = 0  # blocks that went to the full tier at once, where the slim one was possible
         self.off = 0  # decisions not to draft
         self.probes = 0  # drafts made while drafting was off
-        self._checked_by = checked_by
+        self._escalations = ByConfidence(lambda confidence: 1 - confidence)  # by a draft's least confidence
         self._free = free
         self._longest = longest
-        self._rate = 0.0  # tokens a second that the current plan promises
+        self._route = routes[0]  # of the current plan
+        self._rate = 0.0  # tokens a second that it promises
         self._since_probe = 0
         self._probe_after = _FIRST_PROBE
         self._probing = False
@@ -111,11 +114,10 @@ class Pace:
             return min(max(room, 0), _UNKNOWN)
         plain = 1 / self.costs.of("full", 1)
         lengths = range(1, min(room, self._longest) + 1)
-        best = max(lengths, key=self.promise)
-        rate = self.promise(best)
+        rate, best, route = max((self.promise(n, route), n, route) for n in lengths for route in self.acceptance)
         self._probing = False
         if rate > plain * _MARGIN:
-            self._rate, self._probe_after, self._since_probe = rate, _FIRST_PROBE, 0
+            self._rate, self._route, self._probe_after, self._since_probe = rate, route, _FIRST_PROBE, 0
             return lengths[-1] if self._confident else best
         self._rate = plain
         self._since_probe += 1
@@ -131,60 +133,70 @@ class Pace:
         """Whether to lengthen a draft with these confidences: what more tokens cost must pay at the current rate."""
         if not self.knows or self._probing:
             return True
-        n, mean = len(confidences), self.acceptance.mean
+        n, acceptance = len(confidences), self.acceptance[self._route]
         alive = 1.0
         for confidence in confidences:
-            alive *= self.acceptance.of(confidence)
-        now, gain = self._checking(n), 0.0
+            alive *= acceptance.of(confidence)
+        now, gain = self._checking(self._route, n), 0.0
         for more in range(1, self._longest - n + 1):
-            alive *= mean
+            alive *= acceptance.mean
             gain += alive
-            if gain >= (self._drafting(more) + self._checking(n + more) - now) * self._rate:
+            if gain >= (self._drafting(more) + self._checking(self._route, n + more) - now) * self._rate:
                 return True
         return False
 
-    def observe(self, confidences: Sequence[float], drafted: int, accepted: int) -> None:
-        """What became of the last draft."""
-        self.acceptance.observe(confidences, drafted, accepted)
-        self._confident = bool(confidences)
-
     def slim_first(self, confidences: Sequence[float], drafted: int, pending: int) -> bool:
-        """Whether to show a draft to the slim tier first, or to the full one at once; it is a matter of cost.
+        """Whether to show a draft to the slim tier first, or to the full one at once: what pays more at this rate.
 
         `pending` cells were computed by the slim tier only; a full pass computes them again. Now and then the slim tier
-        is asked where it seems dearer, to learn.
+        is asked where it seems to pay less, to learn.
         """
-        if not (self.costs.knows("slim") and self.costs.knows("resume") and self.costs.knows("full")):
+        if self._rate == 0 or not (self.costs.knows("slim") and self.costs.knows("resume")):
             return True
-        share = self._escalations[min(confidences)] if confidences else self.escalation
-        size = drafted + 1
-        later = size * self.costs.of("resume", 16) / 16  # what the slim tier decides is computed again some day
-        escalated = self.costs.of("resume", pending + size)
-        first = self.costs.of("slim", size) + share.value * escalated + (1 - share.value) * later
-        if first < self.costs.of("full", pending + size):
+        share = self._escalations[min(confidences)].value if confidences else self.escalation.value
+        value = {
+            route: self._expected(route, confidences, drafted) / self._rate
+            - self._checking(route, drafted, pending, share)
+            for route in self.acceptance
+        }
+        if value["slim"] >= value["full"]:
             return True
         self.full_first += 1
         return self.full_first % _SLIM_PROBE == 0
 
+    def observe(self, route: str, confidences: Sequence[float], drafted: int, accepted: int) -> None:
+        """How many tokens of the last draft, which went this route, were accepted."""
+        self.acceptance[route].observe(confidences, drafted, accepted)
+        self._confident = bool(confidences)
+
     def observe_slim(self, confidences: Sequence[float], escalated: bool) -> None:
-        """What became of a draft that the slim tier saw first."""
+        """Whether a draft that the slim tier saw first went on to the full one."""
         self.escalation.observe(escalated)
         if confidences:
             self._escalations[min(confidences)].observe(escalated)
 
-    def promise(self, n: int) -> float:
-        """Expected tokens a second with drafts of n tokens."""
-        mean = self.acceptance.mean
+    def promise(self, n: int, route: str) -> float:
+        """Expected tokens a second with drafts of n tokens that go this route."""
         first = 0.0 if self._free else self.costs.of("draft", 2)  # the first pass also takes the verifier's own token
-        return sum(mean**i for i in range(n + 1)) / (first + self._drafting(n - 1) + self._checking(n))
+        return self._expected(route, [], n) / (first + self._drafting(n - 1) + self._checking(route, n))
+
+    def _expected(self, route: str, confidences: Sequence[float], drafted: int) -> float:
+        """Tokens that a block with such a draft emits."""
+        acceptance = self.acceptance[route]
+        total = alive = 1.0
+        for position in range(drafted):
+            alive *= acceptance.of(confidences[position]) if position < len(confidences) else acceptance.mean
+            total += alive
+        return total
 
     def _drafting(self, n: int) -> float:
         return 0.0 if self._free else n * self.costs.of("draft", 1)
 
-    def _checking(self, n: int) -> float:
-        """Seconds to check n draft tokens and the one before them."""
-        full = self.costs.of("full", n + 1)
-        if self._checked_by == "full" or not self.costs.knows("slim"):
-            return full
-        resumed = self.costs.of("resume", n + 1) if self.costs.knows("resume") else full
-        return min(full, self.costs.of("slim", n + 1) + self.escalation.value * resumed)
+    def _checking(self, route: str, n: int, pending: int = 0, escalated: float | None = None) -> float:
+        """Seconds to check n draft tokens and the one before them, with what the slim tier leaves for later."""
+        if route == "full" or not self.costs.knows("slim"):
+            return self.costs.of("full", pending + n + 1)
+        kind = "resume" if self.costs.knows("resume") else "full"
+        share = self.escalation.value if escalated is None else escalated
+        later = (n + 1) * self.costs.of(kind, 16) / 16  # what it decides is computed again some day, in a large batch
+        return self.costs.of("slim", n + 1) + share * self.costs.of(kind, pending + n + 1) + (1 - share) * later
