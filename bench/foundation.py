@@ -66,7 +66,18 @@ def main(argv: list[str] | None = None) -> int:
         for name, options in RUNS.items():
             options = [{"VERIFIER": args.verifier, "MASK": args.mask}.get(word, word) for word in options]
             common = ["complete", "--json", "--verifier", args.verifier, "--prompt", prompt, "--n-ctx", "1024"]
-            result = measure([*common, "--max-tokens", str(args.tokens), "--threads", str(args.threads), *options])
+            result = measure(
+                [
+                    *common,
+                    "--max-tokens",
+                    str(args.tokens),
+                    "--threads",
+                    str(args.threads),
+                    "--draft-tokens",
+                    "3",
+                    *options,
+                ]
+            )
             stats = result["stats"]
             row = rows[name]
             row["overhead_share"].append(stats["overhead_seconds"] / stats["seconds"])

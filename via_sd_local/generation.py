@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Literal, TypeAlias
@@ -222,33 +222,37 @@ class Generation:
         base, verifier = len(self.text), self.verifier
         candidates: list[int] = []
         drafted: list[bool] = []  # of each candidate: the drafter's own token, not the slim verifier's
-        ahead = self.sampler.fork()
-        sure = True
-        while sure and len(candidates) < self.policy.audit_every:
-            so_far = self.text + candidates
-            proposed = self._propose(so_far)
-            draft = proposed.tokens
-            if not draft:
-                break
-            verdict = judge(self.rule, draft, verifier.slim([so_far[-1], *draft]), ahead, self.end_tokens)
-            self._count(verdict)
-            self._learn("slim", proposed, verdict.kept)
-            # what the slim verifier is unsure of goes to the full one as it was drafted
-            kept = len(draft) if verdict.region is Region.C else verdict.kept
-            candidates += draft[:kept]
-            drafted += [True] * kept
-            verifier.rewind(base + len(candidates))
-            sure = verdict.sure and verdict.token not in self.end_tokens
-            if sure:
-                ahead.accept(verdict.token)
-                candidates.append(verdict.token)
-                drafted.append(False)
-        ahead.close()
+        shown: list[tuple[Draft, int, int]] = []  # drafts, where each begins, and how much of it became candidates
+        with closing(self.sampler.fork()) as ahead:
+            sure = True
+            while sure and len(candidates) < self.policy.audit_every:
+                so_far = self.text + candidates
+                proposed = self._propose(so_far)
+                draft = proposed.tokens
+                if not draft:
+                    break
+                verdict = judge(self.rule, draft, verifier.slim([so_far[-1], *draft]), ahead, self.end_tokens)
+                self._count(verdict)
+                # what the slim verifier is unsure of goes to the full one as it was drafted
+                kept = len(draft) if verdict.region is Region.C else verdict.kept
+                shown.append((proposed, len(candidates), kept))
+                candidates += draft[:kept]
+                drafted += [True] * kept
+                verifier.rewind(base + len(candidates))
+                sure = verdict.sure and verdict.token not in self.end_tokens
+                if sure:
+                    ahead.accept(verdict.token)
+                    candidates.append(verdict.token)
+                    drafted.append(False)
         # a last candidate that no pass has seen is left out: the full pass gives that position its token anyway
         del candidates[max(0, verifier.n_kv - base) :]
         logits = verifier.full([] if verifier.n_kv == base + len(candidates) else self.text[-1:], len(candidates) + 1)
         block = self._decided_by_full(Draft(candidates), logits)
-        self._observe(sum(drafted[: common_prefix(block.tokens, candidates)]))
+        agreed = common_prefix(block.tokens, candidates)
+        for proposed, start, kept in shown:
+            if start <= agreed:
+                self._learn("slim", proposed, min(kept, agreed - start))
+        self._observe(sum(drafted[:agreed]))
         return self._settle(block)
 
     def _tiered(self) -> Block:
