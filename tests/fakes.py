@@ -93,6 +93,7 @@ class FakeModel:
         self.eog = frozenset(eog)
         self.path = Path("fake.gguf")
         self.n_vocab, self.n_embd, self.n_layer = N_VOCAB, 1, 4
+        self.n_bytes = 10**6
         self.can_take_embeddings = True
         self.can_rewind = can_rewind
 

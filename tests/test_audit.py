@@ -187,3 +187,12 @@ def test_tiered_that_asks_the_full_tier_every_time_is_lossless(seed: int, monkey
         got = [token for step in one.generate([1, 2, 3], max_tokens=30, sampling=params) for token in step.tokens]
         assert got == expected
         assert one.stats.passes["slim"].calls == 0
+
+
+def test_a_small_model_audits_the_block_at_hand_and_keeps_its_memory() -> None:
+    """The logits of other waiting tokens would take more than 0.25 % of the model; the newest ones are audited."""
+    one = engine({9: (9, 0.4)}, {})
+    one.verifier.model.n_bytes = 0  # type: ignore[misc]
+    assert [step.tiers for step in steps(one, 3)] == [(F,), (D, D, D, S), (D, F, F, F)]
+    assert one.stats.audited == {"A": 1, "B": 0}  # token 8; before it 4 5 6 7 went unseen
+    assert one.stats.deviations == {"A": 0, "B": 0}

@@ -49,21 +49,28 @@ class Audit:
         self._decided.append(Decided(token, region, probability))
 
     def check(self, logits: Floats, block: int, stats: Stats, end_tokens: frozenset[int]) -> Deviation | None:
-        """Count the waiting tokens in `stats`, by the full model's logits `[len(self), n_vocab]`, and start anew.
+        """Count the last waiting tokens in `stats`, by the full model's logits for them, and start anew.
+
+        `logits` is `[at most len(self), n_vocab]`, of the last tokens that wait; those before are not looked at.
 
         A token deviates that is not the full model's choice under the sampler's settings: its best one if greedy, else
         any that it could draw. Returns the first deviation at or after index `block`, counted from there, or None.
         """
         first: Deviation | None = None
         sampler = self._before
+        unseen = len(self._decided) - len(logits)
         for index, decided in enumerate(self._decided):
             assert sampler is not None
-            row = sampler.processed(logits[index])
+            if index < unseen:
+                sampler.accept(decided.token)
+                continue
+            row = sampler.processed(logits[index - unseen])
             if sampler.greedy:
                 deviates = decided.token != int(row.argmax())
             else:
                 deviates = (
-                    sampler.is_distribution and sampler.distribution(logits[index]).probability(decided.token) == 0
+                    sampler.is_distribution
+                    and sampler.distribution(logits[index - unseen]).probability(decided.token) == 0
                 )
             stats.audited[decided.region] += 1
             stats.deviations[decided.region] += deviates

@@ -87,6 +87,8 @@ class Generation:
         self.mode = policy.mode
         self.rule = policy.rule
         self.audit = Audit()
+        # audits need the logits of many positions; beyond a block's own, they may take 0.25 % of the model's memory
+        self.audit_rows = verifier.model.n_bytes // 400 // (2 * 4 * verifier.model.n_vocab)
 
     def run(self, is_current: Callable[[], bool]) -> Iterator[Step]:
         """Yield steps as long as the generation is the current one; `stats`'s clock runs only while this code does."""
@@ -260,11 +262,10 @@ class Generation:
         verifier, sampler = self.verifier, self.sampler
         draft = self._propose(self.text)
         if not draft.tokens:
-            return self._escalated(draft, 0, verifier.full(self.text[-1:], verifier.n_kv - verifier.n_full + 1))
+            return self._escalated(draft, 0, self.text[-1:])
         pending = verifier.n_kv - verifier.n_full
         if self.pace and not self.pace.slim_first(draft.confidences, len(draft.tokens), pending):
-            logits = verifier.full([self.text[-1], *draft.tokens], pending + len(draft.tokens) + 1)
-            return self._escalated(draft, 0, logits, seen=False)
+            return self._escalated(draft, 0, [self.text[-1], *draft.tokens], seen=False)
         slim = verifier.slim([self.text[-1], *draft.tokens])
         self.audit.begin(sampler)
         verdict = judge(self.rule, draft.tokens, slim, sampler, self.end_tokens)
@@ -278,7 +279,7 @@ class Generation:
         if verdict.region is Region.C or forced:
             self.stats.audits += verdict.region is not Region.C
             self._count(replace(verdict, region=Region.C if verdict.region is Region.C else Region.A, sure=False))
-            return self._escalated(draft, len(kept), verifier.full([], verifier.n_kv - verifier.n_full))
+            return self._escalated(draft, len(kept), [])
         self._count(verdict)
         block = Block(kept, [Tier.DRAFT] * len(kept))
         if verdict.sure:
@@ -293,27 +294,30 @@ class Generation:
         self._observe(verdict.kept)
         return self._settle(block)
 
-    def _escalated(self, draft: Draft, kept: int, logits: Floats, *, seen: bool = True) -> Block:
+    def _escalated(self, draft: Draft, kept: int, tokens: list[int], *, seen: bool = True) -> Block:
         """The full verifier audits what the slim one decided, and decides the draft from `kept` on.
 
-        `logits` has a row for each token in `audit`, then `len(draft) - kept + 1` for the rest of the block. Where the
-        budget is spent, the full verifier decides the block's own kept tokens, too, from the first deviation on.
-        `seen`: the slim tier turned the next draft token down; given that, it is no sample of the drafter's any more.
+        `tokens` are those that no pass has seen yet. Where the budget is spent, the full verifier decides the block's
+        own kept tokens, too, from the first deviation on. `seen`: the slim tier turned the next draft token down; given
+        that, it is no sample of the drafter's any more.
         """
         known = len(self.audit)
+        audited = min(known, max(kept, self.audit_rows))
+        logits = self.verifier.full(tokens, audited + len(draft.tokens) - kept + 1)
+        row = audited  # where the logits begin that judge draft[kept]
         deviations = self.stats.deviating
-        first = self.audit.check(logits[:known], known - kept, self.stats, self.end_tokens)
+        first = self.audit.check(logits[:audited], known - kept, self.stats, self.end_tokens)
         if self.stats.deviating > deviations and self._budget_is_spent():
             self._tighten()
             if first is not None:
-                known, kept = known - kept + first.position, first.position
+                row, kept = row - kept + first.position, first.position
                 self.sampler, first = first.before, replace(first, before=self.sampler)
         if first is not None:
             first.before.close()
         proposals: list[Distribution | None] = [*draft.proposals[kept:]]
         if seen and proposals:
             proposals[0] = None
-        decided = verify(self.sampler, draft.tokens[kept:], proposals, logits[known:], self.end_tokens)
+        decided = verify(self.sampler, draft.tokens[kept:], proposals, logits[row:], self.end_tokens)
         if draft.tokens:
             accepted = kept + common_prefix(decided, draft.tokens[kept:])
             self._learn("slim" if seen else "full", draft, accepted)

@@ -76,6 +76,11 @@ class Model:
         return int(llama.llama_model_n_ctx_train(self.handle))
 
     @cached_property
+    def n_bytes(self) -> int:
+        """The size of all tensors, in bytes."""
+        return int(llama.llama_model_size(self.handle))
+
+    @cached_property
     def description(self) -> str:
         """Architecture, size and quantisation in llama.cpp's words."""
         buffer = ctypes.create_string_buffer(256)

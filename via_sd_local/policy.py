@@ -30,7 +30,7 @@ class Policy:
     mode: Mode = Mode.PLAIN
     draft_tokens: int | None = None
     rule: Rule = DEFAULT_RULE
-    audit_every: int = 32
+    audit_every: int = 16
     max_deviation: float | None = None
 
     def __post_init__(self) -> None:
