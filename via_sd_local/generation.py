@@ -87,7 +87,8 @@ class Generation:
         self.mode = policy.mode
         self.rule = policy.rule
         self.audit = Audit()
-        # audits need the logits of many positions; beyond a block's own, they may take 0.25 % of the model's memory
+        # audits need the logits of many positions: as many as `sd` has anyway, or 0.25 % of the model's memory
+        self.usual_rows = (policy.draft_tokens or 3) + 1
         self.audit_rows = verifier.model.n_bytes // 400 // (2 * 4 * verifier.model.n_vocab)
 
     def run(self, is_current: Callable[[], bool]) -> Iterator[Step]:
@@ -302,7 +303,14 @@ class Generation:
         that, it is no sample of the drafter's any more.
         """
         known = len(self.audit)
-        audited = min(known, max(kept, self.audit_rows))
+        if kept < known and self._audited(draft, kept) == kept < len(draft.tokens):
+            # not a row to spare for what was decided before this block: do without the draft's last token
+            draft = draft.cut(len(draft.tokens) - 1)
+            if tokens:
+                tokens = tokens[:-1]
+            else:
+                self.verifier.rewind(self.verifier.n_kv - 1)
+        audited = self._audited(draft, kept)
         logits = self.verifier.full(tokens, audited + len(draft.tokens) - kept + 1)
         row = audited  # where the logits begin that judge draft[kept]
         deviations = self.stats.deviating
@@ -324,6 +332,11 @@ class Generation:
             self._observe(accepted)
         tiers = [Tier.DRAFT] * kept + [Tier.FULL] * len(decided)
         return self._settle(Block(draft.tokens[:kept] + decided, tiers))
+
+    def _audited(self, draft: Draft, kept: int) -> int:
+        """How many of the newest waiting tokens a full pass audits: the block's own, and what memory permits."""
+        spare = self.usual_rows - (len(draft.tokens) - kept + 1)
+        return min(len(self.audit), max(kept, spare, self.audit_rows))
 
     def _budget_is_spent(self) -> bool:
         budget = self.policy.max_deviation
