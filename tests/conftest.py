@@ -16,6 +16,8 @@ from via_sd_local.mask import LayerMask
 from via_sd_local.model import Model
 from via_sd_local.tiers import Verifier
 
+pytest.register_assert_rewrite("commands", "conversations", "generations", "patching", "pulls", "testbeds")
+
 THREADS = 1  # two threads on a shared machine can stall each other for seconds
 
 

@@ -1,0 +1,202 @@
+"""Names to files without network: the registry, and how a name is looked up."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+import pulls
+import pytest
+from pulls import CONTENT, FILE, HUB, put_in_hub_cache
+
+from via_sd_local import catalog, registry
+from via_sd_local.errors import ModelError
+
+entry, models, no_network, use = pulls.entry, pulls.models, pulls.no_network, pulls.use
+
+
+# the registry
+
+
+def test_the_registry_that_ships_is_valid_and_names_its_default() -> None:
+    shipped = registry.load()
+    assert shipped.default == catalog.default_name() == "smollm2-135m"
+    assert list(shipped.models) == ["smollm2-135m", "gemma-3-270m"]
+    for model in shipped.models.values():
+        kinds = [type(source) for source in model.sources]
+        assert kinds == [registry.HubSource, registry.WheelSource]
+    assert [len(model.sources[1].wheels) for model in shipped.models.values()] == [1, 4]
+    members = [wheel.member[-6:] for wheel in shipped.models["gemma-3-270m"].sources[1].wheels]
+    assert members == ["part00", "part01", "part02", "part03"]
+
+
+def test_the_registry_is_looked_for_in_the_package_before_the_checkout() -> None:
+    package = Path(registry.__file__).parent
+    assert (
+        package / "models" / "registry.json",
+        package.parent / "models" / "registry.json",
+    ) == registry.REGISTRY_PATHS
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sha256": "B" * 64}, "models.toy.sha256 is 'BBBB"),
+        ({"sha256": "b" * 63}, "models.toy.sha256"),
+        ({"size": -1}, "models.toy.size is -1, not a number of bytes"),
+        ({"size": True}, "models.toy.size is True"),
+        ({"file": "../toy.gguf"}, "models.toy.file is '../toy.gguf'"),
+        ({"license": None}, "models.toy.license is None"),
+        ({"licence": "x"}, "models.toy.licence is 'x', not known"),
+        ({"sources": []}, "models.toy.sources is"),
+        ({"sources": [HUB | {"kind": "ftp"}]}, r"models.toy.sources\[0\].kind is 'ftp', not hub or wheels"),
+        ({"sources": [HUB | {"repo": "owner"}]}, r"sources\[0\].repo is 'owner'"),
+        ({"sources": [HUB | {"wheels": []}]}, r"sources\[0\].wheels is \[\], not known"),
+        ({"sources": [{"kind": "wheels", "wheels": [{"distribution": "a b"}]}]}, r"wheels\[0\].distribution is 'a b'"),
+    ],
+)
+def test_a_wrong_registry_entry_is_named_with_its_value(
+    entry: dict[str, Any], tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    path = tmp_path / "registry.json"
+    path.write_text(json.dumps({"default": "toy", "models": {"toy": entry | {"sources": [HUB]} | change}}))
+    with pytest.raises(ModelError, match=message):
+        registry.load(path)
+
+
+def test_a_default_or_a_file_name_that_does_not_fit_is_refused(entry: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "registry.json"
+    toy = entry | {"sources": [HUB]}
+    path.write_text(json.dumps({"default": "toys", "models": {"toy": toy}}))
+    with pytest.raises(ModelError, match="default is 'toys', not one of toy"):
+        registry.load(path)
+    path.write_text(json.dumps({"default": "a", "models": {"a": toy, "b": toy}}))
+    with pytest.raises(ModelError, match=r"models.a.file is 'toy.gguf'"):
+        registry.load(path)
+    path.write_text("{")
+    with pytest.raises(ModelError, match="cannot be read"):
+        registry.load(path)
+
+
+def test_a_made_model_is_checked_like_the_others(entry: dict[str, Any], tmp_path: Path) -> None:
+    made = {"description": "x", "license": "y", "file": "made.gguf", "size": 1, "command": "make it"}
+    toy = entry | {"sources": [HUB]}
+    path = tmp_path / "registry.json"
+
+    def load(**entries: Any) -> registry.Registry:
+        path.write_text(json.dumps({"default": "toy", "models": {"toy": toy}, "made": entries}))
+        return registry.load(path)
+
+    assert load(other=made).made == {"other": registry.MadeModel("other", "x", "y", "made.gguf", 1, "make it")}
+    for entries, message in (
+        ({"other": made | {"file": FILE}}, "file is 'toy.gguf', not a file name that no other"),
+        ({"toy": made}, "made is 'toy', not a name that no other model has"),
+        ({"other": made | {"sources": []}}, r"made.other.sources is \[\], not known"),
+        ({"other": made | {"command": ""}}, "made.other.command is ''"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            load(**entries)
+
+
+def test_no_registry_at_all_says_where_it_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "REGISTRY_PATHS", (tmp_path / "a", tmp_path / "b"))
+    with pytest.raises(ModelError, match=f"{tmp_path / 'a'} or {tmp_path / 'b'}"):
+        registry.load()
+
+
+# look-up
+
+
+def test_the_models_folder_follows_the_variable_and_else_the_platform(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VIA_SD_HOME", "~/models-here")
+    assert catalog.models_folder() == Path.home() / "models-here" / "models"
+    monkeypatch.setenv("VIA_SD_HOME", "")
+    assert catalog.models_folder() == platformdirs.user_cache_path("via-sd-local", appauthor=False) / "models"
+
+
+def test_an_existing_path_resolves_to_itself(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "any file"
+    path.write_bytes(b"x")
+    assert catalog.resolve(str(path)) == path
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    assert catalog.resolve("~/any file") == path
+
+
+def test_a_registry_name_resolves_to_its_whole_file(models: Path, use: Callable[..., None]) -> None:
+    with pytest.raises(ModelError, match=r"toy is not on this machine .*`via-sd-local models pull toy`"):
+        catalog.resolve("toy")
+    models.mkdir(parents=True)
+    (models / FILE).write_bytes(CONTENT[:-1])
+    with pytest.raises(ModelError, match="has 5999 bytes, and toy has 6000; run `via-sd-local models pull toy`"):
+        catalog.resolve("toy")
+    (models / FILE).write_bytes(CONTENT)
+    assert catalog.resolve("toy") == models / FILE
+
+
+def test_a_file_put_into_the_models_folder_resolves_by_its_file_name(models: Path, use: Callable[..., None]) -> None:
+    models.mkdir(parents=True)
+    (models / "mine.gguf").write_bytes(b"x")
+    assert catalog.resolve("mine.gguf") == models / "mine.gguf"
+
+
+def test_a_hub_reference_resolves_from_the_hub_cache(models: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        ModelError, match=r"not in the hub cache; run `via-sd-local models pull hf:owner/toys/q4/toy.gguf`"
+    ):
+        catalog.resolve("hf:owner/toys/q4/toy.gguf")
+    on_main = put_in_hub_cache(tmp_path / "hub")
+    on_other = put_in_hub_cache(tmp_path / "hub", revision="b" * 40, branch="v2.0")
+    assert catalog.resolve("hf:owner/toys/q4/toy.gguf") == on_main
+    assert catalog.resolve("hf:owner/toys@v2.0/q4/toy.gguf") == on_other
+    assert catalog.resolve(f"hf:owner/toys@{'b' * 40}/q4/toy.gguf") == on_other
+
+
+@pytest.mark.parametrize("name", ["hf:toy.gguf", "hf:owner/toys", "hf:owner/toys/toy.bin", "hf:owner/toys@/toy.gguf"])
+def test_a_malformed_hub_reference_shows_the_form(models: Path, name: str) -> None:
+    with pytest.raises(ModelError, match=r"is not a hub file: write hf:OWNER/REPO/FILE.gguf"):
+        catalog.resolve(name)
+
+
+def test_a_repository_name_that_the_hub_forbids_is_a_model_error(models: Path) -> None:
+    with pytest.raises(ModelError, match="'owner/a--b' is not a hub repository"):
+        catalog.resolve("hf:owner/a--b/toy.gguf")
+
+
+def test_an_unknown_name_is_told_the_known_ones_and_the_closest(models: Path) -> None:
+    with pytest.raises(ModelError) as caught:
+        catalog.resolve("smolm2-135m")
+    assert str(caught.value) == (
+        "no model is called 'smolm2-135m'; did you mean smollm2-135m? known are smollm2-135m, gemma-3-270m, "
+        "smollm2-135m-q4_0, or give a path or hf:OWNER/REPO/FILE.gguf"
+    )
+    with pytest.raises(ModelError, match="no model is called 'zzz'; known are"):
+        catalog.pull("zzz")
+
+
+@pytest.mark.parametrize("name", ["absent.gguf", "./absent", "~/absent", "some/absent"])
+def test_what_looks_like_a_path_is_said_not_to_exist(models: Path, name: str) -> None:
+    with pytest.raises(ModelError, match=f"^{name} does not exist; check the path$"):
+        catalog.resolve(name)
+
+
+def test_a_folder_and_impossible_paths_are_model_errors(models: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="is a folder, not a GGUF file"):
+        catalog.resolve(str(tmp_path))
+    for name in ("", "x" * 5000, "a\0b", "~nobody-of-this-name/x"):
+        with pytest.raises(ModelError):
+            catalog.resolve(name)
+
+
+def test_the_listing_has_absent_present_and_own_files(models: Path, use: Callable[..., None]) -> None:
+    absent = catalog.CatalogEntry("toy", "A toy", "CC0-1.0", 6000, None)
+    assert catalog.listing() == [absent]
+    models.mkdir(parents=True)
+    (models / FILE).write_bytes(CONTENT[:-1])
+    (models / "mine.gguf").write_bytes(b"four")
+    (models / ".toy.gguf.1-2.part").write_bytes(b"partial")
+    own = catalog.CatalogEntry("mine.gguf", "not in the registry", "unknown", 4, models / "mine.gguf")
+    assert catalog.listing() == [absent, own]
+    (models / FILE).write_bytes(CONTENT)
+    assert catalog.listing()[0].path == models / FILE

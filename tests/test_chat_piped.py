@@ -1,0 +1,119 @@
+"""The chat program without a terminal."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import conversations
+import pytest
+import tiny
+from conversations import LLAMA, TEMPLATE, Talking, ask
+
+from via_sd_local import chat
+from via_sd_local.errors import ModelError
+from via_sd_local.settings import Settings
+
+talking, tiny_path = conversations.talking, conversations.tiny_path
+
+
+@pytest.fixture
+def piped(
+    tiny_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[int, str, str]]:
+    """`piped(b"question", "--seed", 1)`: status, standard output and error, in this process."""
+
+    def call(data: bytes, *options: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        common = ("--verifier", tiny_path, "--threads", 1, "--max-tokens", 6)
+        status = chat.main([str(option) for option in (*common, *options)])
+        return (status, *capsys.readouterr())
+
+    return call
+
+
+Piped = Callable[..., tuple[int, str, str]]
+
+
+def test_piped_input_gives_one_answer(piped: Piped, talking: Talking) -> None:
+    expected = ask(talking("be short"), "the sea\nand then", 6)
+    assert piped(b"the sea\nand then\n", "--system", "be short") == (0, expected + "\n", "")
+    assert expected != ask(talking(), "the sea\nand then", 6)
+
+
+def test_a_command_in_piped_input_is_a_question(piped: Piped, talking: Talking) -> None:
+    assert piped(b"/exit") == (0, ask(talking(), "/exit", 6) + "\n", "")
+
+
+def test_piped_bytes_that_are_no_utf_8_do_not_end_the_chat(piped: Piped, talking: Talking) -> None:
+    assert piped(b"M\xfcll") == (0, ask(talking(), "M\ufffdll", 6) + "\n", "")
+
+
+@pytest.mark.parametrize("data", [b"", b" \n\n"])
+def test_no_input_is_no_answer(data: bytes, piped: Piped) -> None:
+    assert piped(data) == (0, "", "")
+
+
+def test_piped_input_that_is_too_long_is_one_line(piped: Piped) -> None:
+    status, out, err = piped(b"the sea " * 100, "--n-ctx", 128)
+    assert (status, out) == (1, "")
+    assert re.fullmatch(r"error: this message takes \d+ tokens, \d+ more than fit: [^\n]*\n", err)
+
+
+def test_piped_input_that_the_template_refuses_is_one_line(piped: Piped) -> None:
+    status, out, err = piped(b"forbidden")
+    assert (status, out) == (1, "")
+    assert err == "error: the chat template cannot render this conversation: refused: forbidden\n"
+
+
+def test_a_model_without_a_template_needs_one_given(piped: Piped, talking: Talking, tmp_path: Path) -> None:
+    bare = tiny.write(tmp_path / "bare.gguf", LLAMA)
+    status, out, err = piped(b"the sea", "--verifier", bare)
+    assert (status, out) == (1, "")
+    assert err == f"error: {bare}: the file has no chat template; give one with --chat-template FILE\n"
+    template = tmp_path / "t.jinja"
+    template.write_text(TEMPLATE, encoding="utf-8")
+    given = piped(b"the sea", "--verifier", bare, "--chat-template", template)
+    assert given == (0, ask(talking(), "the sea", 6) + "\n", "")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--verifier", "absent.gguf"), "absent.gguf does not exist"),
+        (("--verifier", "nonesuch"), "no model is called 'nonesuch'"),
+        (("--mode", "exact"), "mode 'exact' needs a mask"),
+        (("--temperature", "-1"), "temperature is -1.0"),
+        (("--chat-template", "absent.jinja"), "the chat template file absent.jinja cannot be read"),
+    ],
+)
+def test_the_chat_refuses_in_one_line_what_cannot_be_done(options: tuple[str, str], message: str, piped: Piped) -> None:
+    status, out, err = piped(b"the sea", *options)
+    assert (status, out) == (1, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert message in err
+
+
+def test_only_models_that_the_catalogue_knows_and_lacks_are_fetched(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, tiny_path: Path
+) -> None:
+    pulled: list[str] = []
+    monkeypatch.setenv("VIA_SD_HOME", str(tmp_path))
+    monkeypatch.setattr("via_sd_local.catalog.pull", pulled.append)
+    chat.fetch_if_known(Settings("smollm2-135m", draft=str(tiny_path)))
+    assert pulled == ["smollm2-135m"]
+    assert capsys.readouterr().err.startswith("fetching the model smollm2-135m")
+    with pytest.raises(ModelError, match="did you mean smollm2-135m"):
+        chat.fetch_if_known(Settings("smollm2-315m"))
+    assert pulled == ["smollm2-135m"]
+
+
+def test_dev_null_ends_the_chat_at_once_and_without_a_word(tiny_path: Path) -> None:
+    command = [sys.executable, "-m", "via_sd_local.chat", "--verifier", str(tiny_path), "--threads", "1"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

@@ -1,0 +1,195 @@
+"""`via-sd-local doctor`, what a missing library says, and `via-sd-local models`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import commands
+import pytest
+from commands import Run, assert_refused
+
+from via_sd_local import binding, cli, doctor
+
+files, run = commands.files, commands.run
+
+
+#
+# doctor
+#
+
+VERDICTS = (
+    "works; used",
+    "not announced",
+    "announced, but the kernel refuses it; built without it",
+    "announced, but it faults; built without it",
+    "not an x86 processor",
+    "not probed: not a native build",
+    "not probed: the probe does not compile",
+)
+
+
+def test_doctor_reports_this_installation(run: Run) -> None:
+    result = run("doctor", "--json")
+    assert (result.status, result.err) == (0, "")
+    report = json.loads(result.out)
+    assert set(report) == {
+        *("version", "python", "platform", "cpus", "packages", "problems"),
+        *("build", "library", "patched", "cpu_features", "models"),
+    }
+    assert report["problems"] == []
+    assert report["patched"] is True
+    assert Path(report["library"]).is_file()
+    assert report["build"]["amx"] in VERDICTS
+    assert report["cpus"] == os.cpu_count()
+    assert all(report["packages"].values())
+    assert report["cpu_features"]
+    assert not any(mark in feature for feature in report["cpu_features"] for mark in "|: ")
+
+
+def test_the_known_amx_verdicts_are_those_of_the_build() -> None:
+    text = (Path(__file__).parents[1] / "native" / "amx.cmake").read_text(encoding="utf-8")
+    assert {line.split('"')[1] for line in text.splitlines() if "set(AMX_VERDICT" in line} == set(VERDICTS)
+
+
+def test_doctor_says_the_same_for_people(run: Run) -> None:
+    report = json.loads(run("doctor", "--json").out)
+    result = run("doctor")
+    assert (result.status, result.err) == (0, "")
+    names = [line.split("  ")[0] for line in result.out.splitlines()]
+    assert names[:7] == ["via_sd_local", "packages", "library", "llama.cpp", "layer masks", "backends", "CPU"]
+    assert "AMX" in names
+    for words in (report["version"], report["library"], report["build"]["amx"], report["build"]["llama_cpp_commit"]):
+        assert words in result.out
+
+
+def test_doctor_lists_the_models_that_are_here(
+    run: Run, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VIA_SD_HOME", str(tmp_path))
+    assert json.loads(run("doctor", "--json").out)["models"] == []
+    assert "none yet; `via-sd-local models pull smollm2-135m` fetches one" in run("doctor").out
+    (tmp_path / "models").mkdir()
+    own = tmp_path / "models" / "own.gguf"
+    shutil.copy(files / "llama.gguf", own)
+    assert json.loads(run("doctor", "--json").out)["models"] == [{"name": "own.gguf", "path": str(own)}]
+    assert f"own.gguf: {own}" in run("doctor").out
+
+
+def test_cpu_features_are_those_that_are_on() -> None:
+    assert doctor.cpu_features("CPU : SSE3 = 1 | AVX = 0 | SVE_CNT = 4 | REPACK = 1 | ") == [
+        *("SSE3", "SVE_CNT=4", "REPACK")
+    ]
+
+
+def test_doctor_without_the_library_names_the_problem_and_exits_with_1(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("via_sd_local.binding")
+    monkeypatch.setitem(sys.modules, "via_sd_local.binding", None)
+    result = run("doctor", "--json")
+    report = json.loads(result.out)
+    assert result.status == 1
+    assert len(report["problems"]) == 1
+    assert result.err == f"error: {report['problems'][0]}\n"
+    assert not {"build", "library", "patched"} & set(report)
+    assert run("doctor").out.splitlines()[-1].startswith("packages")
+
+
+WITHOUT_LIBRARY = """
+import sys
+sys.meta_path[:] = [finder for finder in sys.meta_path if "ScikitBuild" not in type(finder).__name__]
+sys.path.insert(0, sys.argv[1])
+from via_sd_local import cli
+assert cli.__file__.startswith(sys.argv[1])
+sys.exit(cli.main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments", [("doctor",), ("doctor", "--json"), ("complete", "--verifier", "smollm2-135m", "--prompt", "x")]
+)
+def test_a_checkout_that_is_not_built_says_how_to_build_it(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    package = Path(cli.__file__).parent
+    shutil.copytree(package, tmp_path / "via_sd_local", ignore=shutil.ignore_patterns("lib", "_vendor", "__pycache__"))
+    shutil.copytree(package.parent / "models", tmp_path / "models")
+    command = [sys.executable, "-c", WITHOUT_LIBRARY, str(tmp_path), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert "has no built llama.cpp; run `make install`" in done.stderr
+    if arguments[0] == "doctor":
+        assert done.stdout
+    else:
+        assert done.stdout == ""
+
+
+def test_a_library_without_the_patch_is_refused_with_the_remedy() -> None:
+    with pytest.raises(ImportError, match=r"has no llama_no_such_function: it is not the patched .* `make install`"):
+        binding._declare("llama_no_such_function", [], None)
+
+
+#
+# models
+#
+
+
+def test_models_list_names_the_catalogue_and_what_is_here(run: Run, smollm2_path: Path) -> None:
+    result = run("models", "list", "--json")
+    assert (result.status, result.err) == (0, "")
+    rows = {row["name"]: row for row in json.loads(result.out)}
+    assert {"smollm2-135m", "gemma-3-270m"} <= set(rows)
+    assert all(set(row) == {"name", "description", "license", "size", "path"} for row in rows.values())
+    assert rows["smollm2-135m"]["path"] == str(smollm2_path)
+    assert rows["smollm2-135m"]["size"] == smollm2_path.stat().st_size
+    text = run("models", "list").out
+    assert text.count("\n") == len(rows)
+    assert str(smollm2_path) in text
+
+
+def test_models_list_tells_what_is_not_here(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VIA_SD_HOME", str(tmp_path))
+    assert {row["path"] for row in json.loads(run("models", "list", "--json").out)} == {None}
+    lines = run("models", "list").out.splitlines()
+    assert all("[not here; " in line for line in lines)
+    assert any("fetch it with `models pull`" in line for line in lines)
+    message = "is not on this machine"
+    assert_refused(run("complete", "--verifier", "smollm2-135m", "--prompt", "x"), message)
+
+
+@pytest.mark.parametrize("options", [(), ("--quiet",)])
+def test_pulling_a_model_that_is_here_prints_its_path_last(
+    options: tuple[str, ...], run: Run, smollm2_path: Path
+) -> None:
+    result = run("models", "pull", "smollm2-135m", *options)
+    assert result.status == 0
+    assert result.out.splitlines()[-1] == str(smollm2_path)
+
+
+def test_pulling_as_json_prints_one_object(run: Run, smollm2_path: Path) -> None:
+    result = run("models", "pull", "smollm2-135m", "--json")
+    assert result.json == {"name": "smollm2-135m", "path": str(smollm2_path)}
+
+
+def test_progress_is_shown_unless_quiet_or_json(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[bool, bool]] = []
+
+    def pull(name: str, *, progress: bool, verify: bool) -> Path:
+        seen.append((progress, verify))
+        return Path(name)
+
+    monkeypatch.setattr("via_sd_local.catalog.pull", pull)
+    for options in ((), ("--quiet",), ("--json",), ("--verify",)):
+        assert run("models", "pull", "x", *options).status == 0
+    assert seen == [(True, False), (False, False), (False, False), (True, True)]
+
+
+def test_an_unknown_name_suggests_the_close_one(run: Run) -> None:
+    assert_refused(
+        run("models", "pull", "smollm2-153m"), "no model is called 'smollm2-153m'; did you mean smollm2-135m?"
+    )

@@ -1,0 +1,160 @@
+"""The options of `via-sd-local complete`: each one does what its help says."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import commands
+import pytest
+from commands import MODES, Run
+
+from via_sd_local import cli, drafters, tiers
+from via_sd_local.context import Context
+from via_sd_local.model import Model
+
+answer, files, run = commands.answer, commands.files, commands.run
+
+
+def test_every_option_has_a_test_here() -> None:
+    """A new option of `complete` needs a test; then add it to this list."""
+    (commands,) = [a for a in cli.build_parser()._actions if isinstance(a, argparse._SubParsersAction)]
+    options = {option for action in commands.choices["complete"]._actions for option in action.option_strings}
+    assert options == {
+        *("-h", "--help", "--prompt", "--prompt-file", "--chat-template", "--raw", "--json", "--verifier", "--draft"),
+        *("--drafter", "--mode", "--mask", "--thresholds", "--draft-tokens", "--n-ctx", "--threads", "--temperature"),
+        *("--seed", "--max-tokens", "--max-deviation", "--top-k", "--top-p", "--min-p", "--typical-p"),
+        *("--repeat-penalty", "--frequency-penalty", "--presence-penalty", "--mirostat", "--grammar-file"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "mode", "drafts"),
+    [
+        ((), "plain", False),
+        (("--mode", "auto", "--drafter", "none"), "plain", False),
+        (("--mode", "plain", "--drafter", "none"), "plain", False),
+        (("--drafter", "lookup"), "sd", False),
+        (("--drafter", "lookup", "--mode", "sd"), "sd", False),
+        (("--draft", "{}"), "sd", True),
+        (("--draft", "{}", "--drafter", "model"), "sd", True),
+        (("--draft", "{}", "--drafter", "auto", "--mode", "exact", "--mask", "a1,f3,4"), "exact", True),
+        (("--drafter", "lookup", "--mode", "tiered", "--mask", "a1"), "tiered", False),
+    ],
+)
+def test_mode_and_drafter_auto_are_what_the_help_says(
+    options: tuple[str, ...], mode: str, drafts: bool, answer: Run, files: Path
+) -> None:
+    options = tuple(option.format(files / "llama.gguf") for option in options)
+    stats = answer(*options, "--json", max_tokens=30).json["stats"]
+    assert stats["mode"] == mode
+    assert (stats["passes"]["draft"]["calls"] > 0) == drafts
+    assert (stats["drafted"] > 0) == (mode != "plain")
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_draft_tokens_is_the_length_of_a_draft(n: int, answer: Run, files: Path) -> None:
+    options = ("--draft", files / "llama.gguf", "--draft-tokens", n)
+    stats = answer(*options, "--json", max_tokens=1 + 3 * (n + 1)).json["stats"]  # all is accepted: it drafts itself
+    assert (stats["drafted"], stats["accepted"], stats["acceptance_length"]) == (3 * n, 3 * n, n + 1)
+
+
+def test_a_draft_longer_than_the_context_does_no_harm(answer: Run, files: Path) -> None:
+    for n_ctx in (40, 41, 42):
+        options = ("--n-ctx", n_ctx, "--json", "--max-tokens", -1)
+        plain = answer(*options).json
+        for n in (n_ctx - 1, n_ctx, 1000):
+            drafted = answer(*options, "--draft", files / "llama.gguf", "--draft-tokens", n).json
+            assert (drafted["text"], drafted["usage"]) == (plain["text"], plain["usage"])
+            assert drafted["stats"]["accepted"] > 0
+
+
+def test_thresholds_decide_the_regions(answer: Run, files: Path) -> None:
+    options = ("--draft", files / "llama.gguf", "--mode", "tiered", "--mask", "2-3", "--json", "--thresholds")
+
+    def regions(rule: str) -> dict[str, int]:
+        counts: dict[str, int] = answer(*options, rule, max_tokens=30).json["stats"]["regions"]
+        return counts
+
+    never_asks, always_asks, takes_all = regions("joint:0,0"), regions("joint:1,1"), regions("confidence:0,0")
+    assert never_asks["C"] == 0 < never_asks["B"]
+    assert always_asks["A"] == always_asks["B"] == always_asks["bonus"] == 0 < always_asks["C"]
+    assert takes_all["B"] == takes_all["C"] == 0 < takes_all["A"]
+    assert regions("joint:0.5,0.5") == answer(*options[:-1], max_tokens=30).json["stats"]["regions"]
+
+
+def test_the_mask_decides_what_the_slim_tier_skips(answer: Run, files: Path) -> None:
+    options = ("--draft", files / "llama.gguf", "--mode", "tiered", "--thresholds", "joint:0,0", "--json", "--mask")
+    texts = [answer(*options, mask, max_tokens=30).json["text"] for mask in ("2-3", "a2,f2,3", "1", "a2")]
+    assert texts[0] == texts[1]
+    assert len(set(texts)) == 3
+
+
+def test_threads_reach_both_models_contexts(answer: Run, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    class Spy(Context):
+        def __init__(self, model: Model, **options: Any) -> None:
+            super().__init__(model, **options)
+            seen.append(self.n_threads)
+
+    monkeypatch.setattr(tiers, "Context", Spy)
+    assert answer("--draft", files / "template.gguf", "--threads", 3).status == 0
+    assert seen == [3, 3]
+
+
+def test_a_seed_makes_a_temperature_reproducible(answer: Run) -> None:
+    def text(*options: object) -> str:
+        return str(answer("--json", "--temperature", 1, *options).json["text"])
+
+    assert text("--seed", 1) == text("--seed", 1)
+    assert len({text("--seed", seed) for seed in range(5)}) == 5
+    assert len({text() for _ in range(5)}) > 1  # no seed: a fresh one every time
+    assert answer("--json", "--temperature", 0, "--seed", 1).json["text"] == answer("--json").json["text"]
+
+
+@pytest.mark.parametrize("mode", ["sd", "exact"])
+def test_lossless_modes_give_the_sampled_text_of_plain_decoding(mode: str, answer: Run) -> None:
+    options = ("--json", "--temperature", 0.8, "--seed", 3)
+    assert answer(*options, *MODES[mode]).json["text"] == answer(*options).json["text"]
+
+
+def test_a_larger_context_than_the_model_was_trained_for_is_warned_of(answer: Run) -> None:
+    result = answer("--n-ctx", 1024)
+    assert result.status == 0
+    assert result.err == "warning: n_ctx is 1024, but llama.gguf was trained for 512 tokens\n"
+
+
+@pytest.mark.parametrize("draft", [("--draft", "{}"), ("--drafter", "lookup")])
+def test_a_recurrent_verifier_decodes_plainly_with_one_warning(
+    draft: tuple[str, str], answer: Run, files: Path
+) -> None:
+    options = (draft[0], draft[1].format(files / "llama.gguf"), "--mode", "sd", "--json")
+    result = answer(*options, verifier="mamba.gguf")
+    assert result.status == 0
+    assert result.err == "warning: mamba.gguf cannot be rolled back (recurrent or hybrid): decoding without drafts\n"
+    got = json.loads(result.out)
+    assert (got["stats"]["mode"], got["stats"]["drafted"]) == ("plain", 0)
+    assert got["text"] == answer("--json", verifier="mamba.gguf").json["text"]
+
+
+def test_a_drafter_that_fails_does_not_end_the_answer(
+    answer: Run, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    original = drafters.ModelDrafter.propose
+
+    def fail_later(self: drafters.ModelDrafter, text: list[int], limit: int, *more: Any) -> drafters.Draft:
+        calls.append(limit)
+        if len(calls) > 1:
+            raise RuntimeError("out of ideas")
+        return original(self, text, limit, *more)
+
+    monkeypatch.setattr(drafters.ModelDrafter, "propose", fail_later)
+    result = answer("--draft", files / "llama.gguf", "--json")
+    assert result.status == 0
+    assert result.err == "warning: the drafter failed (out of ideas); going on without drafts\n"
+    assert json.loads(result.out)["text"] == answer("--json").json["text"]
+    assert len(calls) == 2

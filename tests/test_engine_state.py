@@ -1,0 +1,263 @@
+"""The generation loop on a language without weights: what a generation leaves behind, and what it counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import fakes
+import pytest
+from fakes import POISON, Clock, FakeContext, FakeDrafter, RandomLanguage, Script, expected_text
+from generations import (
+    COUNT,
+    DRAFTERS,
+    DRAFTING,
+    PROMPT,
+    START,
+    any_drafter,
+    build,
+    generate,
+    regions,
+    tokens_of,
+    watched,
+)
+
+from via_sd_local import generation as generation_module
+from via_sd_local import tiers as tiers_module
+from via_sd_local.drafters import Draft, WantsMore, always
+from via_sd_local.generation import Tier
+from via_sd_local.policy import Mode
+from via_sd_local.sampling import GREEDY, Sampler
+
+#
+# what a generation leaves behind
+#
+
+
+@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("steps", range(5))
+def test_a_generation_that_was_closed_early_leaves_no_trace(mode: Mode, steps: int) -> None:
+    language = RandomLanguage(8, confidences=[0.3, 0.9, 0.9])
+    engine = build(language, mode, fakes.sometimes_right(language) if mode is not Mode.PLAIN else None)
+    fresh = build(language, mode, fakes.sometimes_right(language) if mode is not Mode.PLAIN else None)
+    for prompt in (PROMPT, [1, 2, 4], [*PROMPT, 5, 6]):
+        running = engine.generate(PROMPT)
+        for _ in range(steps):
+            next(running)
+        running.close()  # type: ignore[attr-defined]
+        assert tokens_of(engine, prompt, max_tokens=20) == tokens_of(fresh, prompt, max_tokens=20)
+
+
+@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_a_second_generation_ends_the_first(mode: Mode, steps: int) -> None:
+    language = RandomLanguage(8)
+    expected = tokens_of(build(language, mode), [1, 2, 4], max_tokens=20)
+    engine = build(language, mode)
+    first = engine.generate(PROMPT)
+    for _ in range(steps):
+        next(first)
+    second = watched(engine, [1, 2, 4], engine.generate([1, 2, 4], max_tokens=20))
+    tokens = [*next(second).tokens]
+    assert list(first) == []
+    for step in second:
+        tokens += step.tokens
+        assert list(first) == []
+    assert tokens == expected
+
+
+def test_a_closed_engine_ends_its_generation_and_frees_its_parts() -> None:
+    language = Script(COUNT)
+    drafter = fakes.oracle(language)
+    engine = build(language, Mode.SD, drafter)
+    running = engine.generate(START)
+    next(running)
+    engine.close()
+    assert list(running) == []
+    assert drafter.closed
+    assert isinstance(engine.verifier.context, FakeContext)
+    assert engine.verifier.context.closed
+
+
+@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("nth", range(8))
+def test_an_interrupt_in_any_pass_leaves_the_engine_usable(mode: Mode, nth: int) -> None:
+    language = RandomLanguage(8, confidences=[0.3, 0.9, 0.9])
+    expected = tokens_of(build(language, mode), max_tokens=20)
+    engine = build(language, mode)
+    context = engine.verifier.context
+    assert isinstance(context, FakeContext)
+
+    def interrupt() -> None:
+        if len(fakes.passes(engine.verifier)) == nth + 1:
+            raise KeyboardInterrupt
+
+    context.fail = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        list(engine.generate(PROMPT))
+    assert tokens_of(engine, max_tokens=20) == expected
+
+
+@pytest.mark.parametrize("mode", DRAFTING)
+@pytest.mark.parametrize("good_calls", [0, 1, 2])
+def test_a_drafter_that_raises_is_dropped_for_this_answer_with_one_warning(mode: Mode, good_calls: int) -> None:
+    language = RandomLanguage(2, confidences=[0.3])
+    calls = 0
+
+    class Failing(FakeDrafter):
+        def propose(
+            self, text: Sequence[int], limit: int, sampler: Sampler = GREEDY, wants_more: WantsMore = always
+        ) -> Draft:
+            nonlocal calls
+            calls += 1
+            if calls == good_calls + 1:
+                raise OSError("the disk is gone")
+            return super().propose(text, limit)
+
+    engine = build(language, mode, Failing(lambda text: int(language.full(text).argmax())))
+    expected = expected_text(language, PROMPT, 20)
+    with pytest.warns(RuntimeWarning, match=r"the drafter failed \(the disk is gone\)") as warned:
+        assert tokens_of(engine, max_tokens=20) == expected
+    assert len(warned) == 1
+    assert calls == good_calls + 1
+    assert tokens_of(engine, max_tokens=20) == expected  # the next answer tries it again, without a warning
+    assert calls > good_calls + 1
+    assert engine.stats.drafted > 0
+
+
+def test_a_drafter_that_is_an_empty_container_drafts_all_the_same() -> None:
+    class Sized(FakeDrafter):
+        def __len__(self) -> int:
+            return 0
+
+    engine = build(Script(COUNT), Mode.SD, Sized(lambda text: len(text) % POISON))
+    assert tokens_of(engine, START, max_tokens=9) == COUNT[3:12]
+    assert engine.stats.accepted == 6
+
+
+def test_a_longer_prompt_reuses_what_the_full_tier_has_computed() -> None:
+    engine = build(Script(COUNT), Mode.SD)
+    tokens = tokens_of(engine, START, max_tokens=6)
+    assert engine.stats.reused_tokens == 0
+    fakes.passes(engine.verifier).clear()
+    generate(engine, [*START, *tokens, 9, 9], max_tokens=1)
+    assert engine.stats.reused_tokens == 8  # all but the last token, which no pass has seen
+    assert fakes.passes(engine.verifier) == [("full", 8, 3)]
+
+
+def test_the_same_prompt_again_computes_only_its_last_token() -> None:
+    engine = build(Script(COUNT), Mode.SD)
+    generate(engine, START, max_tokens=6)
+    fakes.passes(engine.verifier).clear()
+    generate(engine, START, max_tokens=1)
+    assert engine.stats.reused_tokens == 2
+    assert fakes.passes(engine.verifier) == [("full", 2, 1)]
+
+
+def test_a_prompt_that_differs_reuses_the_common_part() -> None:
+    engine = build(Script(COUNT), Mode.PLAIN)
+    generate(engine, [0, 1, 2, 3, 4, 5], max_tokens=3)
+    generate(engine, [0, 1, 2, 9, 4, 5, 6], max_tokens=1)
+    assert engine.stats.reused_tokens == 3
+    generate(engine, [9, 1], max_tokens=1)
+    assert engine.stats.reused_tokens == 0
+
+
+def test_what_the_slim_tier_computed_is_never_reused() -> None:
+    engine = build(Script(COUNT), Mode.TIERED)  # the slim tier decides all but the first token
+    tokens = tokens_of(engine, START, max_tokens=13)
+    assert engine.verifier.n_kv > engine.verifier.n_full == 3
+    generate(engine, [*START, *tokens], max_tokens=1)
+    assert engine.stats.reused_tokens == 3
+
+
+#
+# what is counted
+#
+
+
+@any_drafter
+@pytest.mark.parametrize("mode", Mode)
+def test_counters_add_up(mode: Mode, drafter: str) -> None:
+    for seed in range(5):
+        language = RandomLanguage(seed, confidences=[0.3, 0.9, 0.9])
+        drafting = DRAFTERS[drafter](language) if mode is not Mode.PLAIN else None
+        engine = build(language, mode, drafting, audit_every=1000)
+        steps = list(watched(engine, PROMPT, engine.generate(PROMPT, max_tokens=30)))
+        tiers = [tier for step in steps for tier in step.tiers]
+        stats = engine.stats
+        assert stats.mode == mode.value
+        assert stats.completion_tokens == len(tiers) == 30
+        assert stats.blocks == len(steps) - 1
+        assert stats.acceptance_length == 29 / stats.blocks
+        if isinstance(drafting, FakeDrafter):
+            assert sum(drafting.observed) == stats.accepted
+        if mode is Mode.SD:
+            assert stats.accepted == 29 - stats.blocks  # one token a block is the verifier's own
+        if mode is Mode.TIERED:
+            assert tiers.count(Tier.DRAFT) == stats.regions["A"]
+            assert tiers.count(Tier.SLIM) == stats.regions["B"] + stats.regions["bonus"]
+            assert stats.regions["A"] <= stats.accepted
+        else:
+            assert tiers.count(Tier.FULL) == 30
+        if mode in (Mode.PLAIN, Mode.SD):
+            assert stats.regions == regions()
+        for kind in ("slim", "full", "resume"):
+            sizes = [size for name, _, size in fakes.passes(engine.verifier)[1:] if name == kind]
+            assert (stats.passes[kind].calls, stats.passes[kind].tokens) == (len(sizes), sum(sizes))
+
+
+def test_a_generation_has_its_own_counters() -> None:
+    engine = build(Script(COUNT))
+    generate(engine, START, max_tokens=20)
+    first = engine.stats
+    generate(engine, START, max_tokens=2)
+    assert first.completion_tokens == 20
+    assert engine.stats.completion_tokens == 2
+    assert first.passes["full"].calls == 5
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(generation_module, "time", clock)
+    monkeypatch.setattr(tiers_module, "time", clock)
+    monkeypatch.setattr(FakeContext, "clock", clock)
+    return clock
+
+
+def test_the_clock_stands_still_while_the_consumer_works(clock: Clock) -> None:
+    language = Script(COUNT)
+    drafter = FakeDrafter(lambda text: len(text) % POISON)
+    drafter_seconds = 0.5
+    propose = drafter.propose
+
+    def slow(text: Sequence[int], limit: int, sampler: Sampler, wants_more: WantsMore) -> Draft:
+        clock.now += drafter_seconds
+        drafter.recorder("draft", limit, drafter_seconds)
+        return propose(text, limit, sampler, wants_more)
+
+    drafter.propose = slow  # type: ignore[method-assign]
+    engine = build(language, Mode.TIERED, drafter)
+    clock.now = 1000.0
+    for _ in engine.generate(START, max_tokens=10):
+        clock.now += 100
+    stats = engine.stats
+    # prefill of 3 tokens, then slim passes over 4, 4 and 1: 3 | 4 5 6 7 | 8 9 10 0 | 1
+    assert stats.blocks == 3
+    assert stats.prefill_seconds == stats.first_token_seconds == 3
+    assert stats.passes["slim"].seconds == 8
+    assert stats.passes["draft"].seconds == 1.0
+    assert stats.passes["full"].seconds + stats.passes["resume"].seconds == 9  # 8 pending, and one of its own
+    assert stats.seconds == 3 + 8 + 9 + 1
+    assert stats.overhead_seconds == 0
+    assert stats.tokens_per_second == 9 / 18
+
+
+def test_an_abandoned_generation_has_counted_its_time(clock: Clock) -> None:
+    engine = build(Script(COUNT), Mode.PLAIN)
+    running = engine.generate(START)
+    next(running)
+    next(running)
+    clock.now += 100
+    running.close()  # type: ignore[attr-defined]
+    assert engine.stats.seconds == 4
