@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import tiny
 from tiny_vocab import Vocab, vocabulary
 
+from via_sd_local.binding import interrupts_after, llama
 from via_sd_local.drafters import ModelDrafter, check_vocabulary
 from via_sd_local.errors import ModelError
 from via_sd_local.model import Model
@@ -179,3 +181,37 @@ def test_a_drafter_at_the_end_of_its_context_proposes_less(
     drafter = keep(ModelDrafter(model, model, n_ctx=16))
     assert len(drafter.propose([270] * 14, 5).tokens) == 3
     assert drafter.propose([270] * 17, 5).tokens == []
+
+
+def test_an_interrupt_during_a_native_call_is_raised_after_it() -> None:
+    """In a log callback, which C calls, a KeyboardInterrupt would be printed and lost."""
+    before = signal.getsignal(signal.SIGINT)
+    done = []
+
+    def call() -> None:
+        with interrupts_after():
+            signal.raise_signal(signal.SIGINT)
+            done.append("the call goes on")
+
+    with pytest.raises(KeyboardInterrupt):
+        call()
+    assert done
+    assert signal.getsignal(signal.SIGINT) is before
+    with interrupts_after():
+        pass
+
+
+def test_an_interrupt_while_loading_frees_what_was_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tiny.write(tmp_path / "m.gguf", LLAMA)
+    freed = []
+    load, free = llama.llama_model_load_from_file, llama.llama_model_free
+
+    def interrupted(*args: object) -> int:
+        signal.raise_signal(signal.SIGINT)
+        return load(*args)
+
+    monkeypatch.setattr(llama, "llama_model_load_from_file", interrupted)
+    monkeypatch.setattr(llama, "llama_model_free", lambda handle: (freed.append(handle), free(handle)))
+    with pytest.raises(KeyboardInterrupt):
+        Model(path)
+    assert len(freed) == 1

@@ -13,7 +13,9 @@ import json
 import logging
 import os
 import re
+import signal
 import sys
+import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,8 +27,8 @@ __all__ = [
     "get_layer_input",
     "get_layer_skip",
     "import_llama_cpp",
+    "interrupts_after",
     "llama",
-    "raise_if_interrupted",
     "set_layer_input",
     "set_layer_skip",
     "take_errors",
@@ -123,33 +125,37 @@ _logger.addHandler(logging.NullHandler())
 _logger.propagate = False
 _errors: deque[str] = deque(maxlen=16)
 _last_level = logging.INFO
-_interrupted = False
 _SPEAKER = re.compile(r"^(?:error loading model: |[\w:~]+: )+")
 
 
 @llama.llama_log_callback  # type: ignore[untyped-decorator]
 def _on_log(level: int, text: bytes, _user_data: ctypes.c_void_p) -> None:
-    global _last_level, _interrupted
-    try:
-        _last_level = _LOG_LEVELS.get(level, _last_level)  # level 5 continues the previous line
-        line = text.decode("utf-8", "replace").rstrip("\n")
-        if line.strip(" ."):
-            if _last_level == logging.ERROR:
-                _errors.append(line)
-            _logger.log(_last_level, "%s", line)
-    except KeyboardInterrupt:  # C code cannot pass it on: `raise_if_interrupted` does
-        _interrupted = True
+    global _last_level
+    _last_level = _LOG_LEVELS.get(level, _last_level)  # level 5 continues the previous line
+    line = text.decode("utf-8", "replace").rstrip("\n")
+    if line.strip(" ."):
+        if _last_level == logging.ERROR:
+            _errors.append(line)
+        _logger.log(_last_level, "%s", line)
 
 
 llama.llama_log_set(_on_log, ctypes.c_void_p(0))
 llama.llama_backend_init()
 
 
-def raise_if_interrupted() -> None:
-    """Raise the KeyboardInterrupt that arrived while llama.cpp was logging; to be called after long native calls."""
-    global _interrupted
-    if _interrupted:
-        _interrupted = False
+@contextmanager
+def interrupts_after() -> Iterator[None]:
+    """Raise a KeyboardInterrupt that arrives inside only at the end: in a log callback from C it would be lost."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    arrived: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _frame: arrived.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before if before is not None else signal.SIG_DFL)
+    if arrived:
         raise KeyboardInterrupt
 
 

@@ -46,6 +46,8 @@ def run(command: Callable[[], int]) -> int:
 
 def prepare_output() -> None:
     """Make standard output show what its encoding can, and the rest as "?"; OSError if it is closed."""
+    if sys.stderr is None:  # print would take standard output instead
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for the rest of the process
     if sys.stdout is None:
         raise OSError("standard output is closed")
     if isinstance(sys.stdout, io.TextIOWrapper):

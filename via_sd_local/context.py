@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .arrays import Floats
-from .binding import get_layer_input, llama, raise_if_interrupted, set_layer_input, set_layer_skip, take_errors
+from .binding import get_layer_input, interrupts_after, llama, set_layer_input, set_layer_skip, take_errors
 from .errors import NativeError
 from .model import Model
 
@@ -43,15 +43,17 @@ class Context:
         params.swa_full = True  # a sliding-window cache of full size can be rewound beyond the window
         params.no_perf = True
         take_errors()
-        handle = llama.llama_init_from_model(model.handle, params)
+        handle = None
+        try:
+            with interrupts_after():
+                handle = llama.llama_init_from_model(model.handle, params)
+        except KeyboardInterrupt:
+            if handle:
+                llama.llama_free(handle)
+            raise
         if not handle:
             raise NativeError(f"no context of {n_ctx} tokens for {model.path}: {_last_error()}")
         self._handle: int | None = handle
-        try:
-            raise_if_interrupted()
-        except KeyboardInterrupt:
-            llama.llama_free(handle)
-            raise
         model.users += 1
         self._n_batch = int(params.n_batch)
         self._n_vocab = model.n_vocab

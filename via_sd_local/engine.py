@@ -73,7 +73,8 @@ class Engine:
 
         Prompt lookup, which costs nothing, may find nothing; that is no news.
         """
-        if self.stats.drafted or self.drafter is None or self.drafter.is_free or self.stats.blocks < 8:
+        stats = self.stats
+        if stats.drafted or stats.drafter_failed or stats.blocks < 8 or self.drafter is None or self.drafter.is_free:
             return None
         if not self.verifier.can_rewind:  # it was said at the beginning
             return None

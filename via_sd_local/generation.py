@@ -192,6 +192,7 @@ class Generation:
             yield
         except Exception as error:
             self.drafter = None
+            self.stats.drafter_failed = True
             warnings.warn(f"the drafter failed ({error}); going on without drafts", RuntimeWarning, stacklevel=2)
 
     def _decided_by_full(self, draft: Draft, logits: Floats) -> Block:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
-from .binding import llama, raise_if_interrupted, take_errors
+from .binding import interrupts_after, llama, take_errors
 from .errors import ModelError
 
 GGUF_MAGIC = b"GGUF"
@@ -23,9 +23,10 @@ class Model:
         self.path = Path(path)
         _check_file(self.path)
         take_errors()
-        handle = llama.llama_model_load_from_file(os.fsencode(self.path), llama.llama_model_default_params())
+        handle = None
         try:
-            raise_if_interrupted()
+            with interrupts_after():
+                handle = llama.llama_model_load_from_file(os.fsencode(self.path), llama.llama_model_default_params())
         except KeyboardInterrupt:
             if handle:
                 llama.llama_model_free(handle)

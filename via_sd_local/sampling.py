@@ -54,7 +54,9 @@ class SamplingParams:
         ):
             value = getattr(self, name)
             if not (low <= value <= high and abs(value) < inf):
-                raise ValueError(f"{name} is {value}; it must be a number from {low} to {high}")
+                raise ValueError(
+                    f"{name} is {value}; it must be a number from {low} {'on' if high == inf else f'to {high}'}"
+                )
         if not 0 < self.repeat_penalty < inf:
             raise ValueError(f"repeat_penalty is {self.repeat_penalty}; it must be above 0 (1 is none)")
         if self.penalty_last_n < -1:

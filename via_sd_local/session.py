@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from types import TracebackType
 
@@ -28,7 +29,8 @@ class Session:
         try:
             self._load(settings)
         except BaseException:
-            self.close()
+            with contextlib.suppress(ValueError):  # a part under construction may still hold its model
+                self.close()
             raise
 
     def _load(self, settings: Settings) -> None:

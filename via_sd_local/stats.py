@@ -26,6 +26,7 @@ class Stats:
     reused_tokens: int = 0  # of the prompt, already in the verifier's cache
     completion_tokens: int = 0
     drafted: int = 0
+    drafter_failed: bool = False
     accepted: int = 0
     blocks: int = 0  # rounds of the mode's loop
     regions: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("A", "B", "C", "bonus"), 0))

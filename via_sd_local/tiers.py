@@ -48,7 +48,11 @@ class Tracked:
         self.cells: list[int] = []
         self.recorder: Recorder = ignore
         self._broken = False
-        self.can_rewind = self._probe_rewind()
+        try:
+            self.can_rewind = self._probe_rewind()
+        except BaseException:
+            self.close()
+            raise
 
     def _probe_rewind(self) -> bool:
         """Whether the last position can be forgotten alone; not so in recurrent and hybrid models."""
