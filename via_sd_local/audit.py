@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from .arrays import Floats
-from .sampling import Sampler
+from .sampling import Sampler, softmax_of
 from .stats import Stats
 
 
@@ -87,8 +85,3 @@ class Audit:
         if self._before is not None:
             self._before.close()
             self._before = None
-
-
-def softmax_of(row: Floats, token: int) -> float:
-    """The softmax probability of one token of a row of logits."""
-    return float(np.exp(row[token] - row.max()) / np.exp(row - row.max()).sum())

@@ -17,12 +17,13 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 __all__ = [
+    "allocate",
     "build_info",
     "get_layer_input",
     "get_layer_skip",
@@ -157,6 +158,19 @@ def interrupts_after() -> Iterator[None]:
         signal.signal(signal.SIGINT, before if before is not None else signal.SIG_DFL)
     if arrived:
         raise KeyboardInterrupt
+
+
+def allocate(create: Callable[[], int | None], free: Callable[[int], Any]) -> int | None:
+    """What a long native call creates, None if it fails; freed again where Ctrl-C arrived in the meantime."""
+    handle = None
+    try:
+        with interrupts_after():
+            handle = create()
+    except KeyboardInterrupt:
+        if handle:
+            free(handle)
+        raise
+    return handle
 
 
 def take_errors() -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .arrays import Floats
-from .binding import get_layer_input, interrupts_after, llama, set_layer_input, set_layer_skip, take_errors
+from .binding import allocate, get_layer_input, llama, set_layer_input, set_layer_skip, take_errors
 from .errors import NativeError
 from .model import Model
 
@@ -43,14 +43,9 @@ class Context:
         params.swa_full = True  # a sliding-window cache of full size can be rewound beyond the window
         params.no_perf = True
         take_errors()
-        handle = None
-        try:
-            with interrupts_after():
-                handle = llama.llama_init_from_model(model.handle, params)
-        except KeyboardInterrupt:
-            if handle:
-                llama.llama_free(handle)
-            raise
+        handle = allocate(
+            lambda: llama.llama_init_from_model(model.handle, params), lambda made: llama.llama_free(made)
+        )
         if not handle:
             raise NativeError(f"no context of {n_ctx} tokens for {model.path}: {_last_error()}")
         self._handle: int | None = handle

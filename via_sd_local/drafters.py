@@ -11,7 +11,7 @@ import numpy as np
 from .arrays import Floats
 from .errors import ModelError
 from .model import Model
-from .sampling import GREEDY, Distribution, Sampler
+from .sampling import GREEDY, Distribution, Sampler, softmax_of
 from .tiers import Recorder, Tracked, common_prefix
 
 
@@ -131,7 +131,7 @@ class ModelDrafter:
         if sampler.greedy or not sampler.is_distribution:
             row = sampler.processed(row)
             token = int(row.argmax())
-            confidence = float(1.0 / np.exp(row - row[token]).sum())
+            confidence = softmax_of(row, token)
         else:
             proposal = sampler.distribution(row)
             token = proposal.draw(sampler.random.random())

@@ -15,7 +15,7 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 
 from .arrays import Floats
-from .sampling import GREEDY, Sampler
+from .sampling import GREEDY, Sampler, softmax_of
 
 
 class Region(Enum):
@@ -165,7 +165,7 @@ def judge(
         sampler.accept(token)
     row = sampler.processed(slim_logits[-1])
     best = int(row.argmax())
-    return Verdict(len(draft), Region.A, best, rule.emits(float(1.0 / np.exp(row - row[best]).sum())))
+    return Verdict(len(draft), Region.A, best, rule.emits(softmax_of(row, best)))
 
 
 def parse_rule(text: str) -> Rule:

@@ -15,12 +15,12 @@ from enum import Enum
 from typing import Literal, TypeAlias
 
 from .arrays import Floats
-from .audit import Audit, softmax_of
+from .audit import Audit
 from .drafters import Draft, Drafter, always
 from .gate import Region, Verdict, judge
 from .pace import Pace
 from .policy import Mode, Policy
-from .sampling import Best, Distribution, Sampler, verify
+from .sampling import Best, Distribution, Sampler, softmax_of, verify
 from .stats import Stats
 from .tiers import Verifier, common_prefix
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
-from .binding import interrupts_after, llama, take_errors
+from .binding import allocate, llama, take_errors
 from .errors import ModelError
 
 GGUF_MAGIC = b"GGUF"
@@ -23,14 +23,10 @@ class Model:
         self.path = Path(path)
         _check_file(self.path)
         take_errors()
-        handle = None
-        try:
-            with interrupts_after():
-                handle = llama.llama_model_load_from_file(os.fsencode(self.path), llama.llama_model_default_params())
-        except KeyboardInterrupt:
-            if handle:
-                llama.llama_model_free(handle)
-            raise
+        handle = allocate(
+            lambda: llama.llama_model_load_from_file(os.fsencode(self.path), llama.llama_model_default_params()),
+            lambda loaded: llama.llama_model_free(loaded),
+        )
         if not handle:
             raise ModelError(f"{self.path}: llama.cpp cannot load this file: {_reason(take_errors())}")
         self._handle: int | None = handle

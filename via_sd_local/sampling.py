@@ -113,6 +113,11 @@ class Distribution:
         return int(self.tokens[min(index, len(self.tokens) - 1)])
 
 
+def softmax_of(row: Floats, token: int) -> float:
+    """The softmax probability of one token of a row of logits."""
+    return float(np.exp(row[token] - row.max()) / np.exp(row - row.max()).sum())
+
+
 def residual(q: Distribution, p: Distribution) -> Distribution:
     """What is left of q where a token drawn from p was rejected: max(0, q - p), normalised (Leviathan et al., 2023).
 
