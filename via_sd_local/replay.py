@@ -41,7 +41,7 @@ class Replayed:
     tokens: int
     seconds: float
     deviations: int
-    stats: list[Stats] = field(repr=False)
+    stats: list[Stats] = field(repr=False, compare=False)
 
     @property
     def tokens_per_second(self) -> float:
