@@ -12,6 +12,7 @@ from .arrays import Floats
 from .binding import allocate, get_layer_input, llama, set_layer_input, set_layer_skip, take_errors
 from .errors import NativeError
 from .model import Model
+from .placement import CACHE_TYPES, FLASH_ATTN
 
 MAX_N_CTX = 1 << 24
 MAX_THREADS = 512  # GGML_MAX_N_THREADS: beyond it llama.cpp aborts the process
@@ -40,6 +41,10 @@ class Context:
         params.n_ctx = n_ctx
         params.n_batch = params.n_ubatch = min(N_BATCH, n_ctx)
         params.n_threads = params.n_threads_batch = self.n_threads
+        placement = model.placement
+        params.flash_attn_type = FLASH_ATTN[placement.flash_attn]
+        params.type_k, params.type_v = CACHE_TYPES[placement.type_k], CACHE_TYPES[placement.type_v]
+        params.offload_kqv = placement.offload_kqv
         params.swa_full = True  # a sliding-window cache of full size can be rewound beyond the window
         params.no_perf = True
         take_errors()
