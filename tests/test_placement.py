@@ -134,14 +134,14 @@ def test_the_parameters_carry_the_placement(monkeypatch: pytest.MonkeyPatch) -> 
     gpus = [device("CUDA0"), device("CUDA1")]
     monkeypatch.setattr(model_module, "local_devices", lambda: gpus)
     placement = Placement(7, 1, (3.0, 1.0), "row", use_mlock=True)
-    params, keep = model_module._params(placement)
+    params, keep = model_module._params(placement, [])
     assert (params.n_gpu_layers, params.main_gpu, params.split_mode, params.load_mode) == (7, 1, 2, 3)
     assert list(params.tensor_split[:3]) == [3.0, 1.0, 0.0]
     assert list(keep[0]) == [gpus[0].handle, gpus[1].handle, None]
     with pytest.raises(ValueError, match="main_gpu is 2, counted from 0; there are 2 devices"):
-        model_module._params(Placement(main_gpu=2))
+        model_module._params(Placement(main_gpu=2), [])
     with pytest.raises(ValueError, match="tensor_split has 3 shares for 2 devices"):
-        model_module._params(Placement(tensor_split=(1.0, 1.0, 1.0)))
+        model_module._params(Placement(tensor_split=(1.0, 1.0, 1.0)), [])
 
 
 @pytest.mark.parametrize(

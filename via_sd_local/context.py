@@ -51,6 +51,12 @@ class Context:
         handle = allocate(
             lambda: llama.llama_init_from_model(model.handle, params), lambda made: llama.llama_free(made)
         )
+        try:
+            model.check_servers()
+        except NativeError:
+            if handle:
+                llama.llama_free(handle)
+            raise
         if not handle:
             raise NativeError(f"no context of {n_ctx} tokens for {model.path}: {_last_error()}")
         self._handle: int | None = handle
@@ -114,13 +120,18 @@ class Context:
         batch.fill(inputs, start, rows)
         status = llama.llama_decode(handle, batch.native)
         if status != 0:
+            self.model.check_servers()
             why = "the KV cache has no free slot" if status == 1 else _last_error()
             raise NativeError(
                 f"llama_decode failed on {len(inputs)} tokens at position {start} (status {status}): {why}"
             )
         if rows == 0:
+            if self.model.servers:
+                llama.llama_synchronize(handle)
+                self.model.check_servers()
             return np.empty((0, self._n_vocab), np.float32)
         pointer = llama.llama_get_logits(handle)
+        self.model.check_servers()  # what a lost server should have sent is zero
         logits: Floats = np.ctypeslib.as_array(pointer, shape=(rows, self._n_vocab))
         if np.isnan(logits[-1]).any():
             raise NativeError(f"{self.model.path.name} computes NaN at position {start}: the file may be damaged")

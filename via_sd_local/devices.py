@@ -49,7 +49,8 @@ class Device:
         return free.value, total.value
 
 
-def _device(handle: int) -> Device:
+def device_of(handle: int) -> Device:
+    """The device that a ggml pointer means."""
     return Device(
         handle,
         _name(handle).decode("utf-8", "replace"),
@@ -61,7 +62,7 @@ def _device(handle: int) -> Device:
 
 def local_devices() -> list[Device]:
     """This machine's devices, in ggml's order."""
-    return [device for device in map(_device, map(_get, range(_count()))) if device.backend != _RPC]
+    return [device for device in map(device_of, map(_get, range(_count()))) if device.backend != _RPC]
 
 
 def default_devices(local: Sequence[Device]) -> list[Device]:
@@ -71,9 +72,15 @@ def default_devices(local: Sequence[Device]) -> list[Device]:
     return discrete or [device for device in integrated if device.backend == integrated[0].backend]
 
 
+def registry(backend: str) -> int | None:
+    """ggml's pointer to a backend, None if this build has none of the name."""
+    found: int | None = _reg_by_name(backend.encode())
+    return found
+
+
 def has_rpc() -> bool:
     """Whether this build can reach RPC servers."""
-    return bool(_reg_by_name(_RPC.encode()))
+    return registry(_RPC) is not None
 
 
 def named(names: Sequence[str], known: Sequence[Device]) -> list[Device]:

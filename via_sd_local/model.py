@@ -14,6 +14,7 @@ from .binding import allocate, llama, take_errors
 from .devices import Device, default_devices, local_devices, named
 from .errors import ModelError
 from .placement import DEFAULT, SPLIT_MODES, Placement
+from .rpc import Servers
 
 GGUF_MAGIC = b"GGUF"
 _MROPE_TYPES = (8, 40)  # LLAMA_ROPE_TYPE_MROPE, LLAMA_ROPE_TYPE_IMROPE: more than one position a token
@@ -31,14 +32,14 @@ class Model:
         self.path = Path(path)
         self.placement = placement
         _check_file(self.path)
-        params, _keep = _params(self.placement)
         take_errors()
-        handle = allocate(
-            lambda: llama.llama_model_load_from_file(os.fsencode(self.path), params),
-            lambda loaded: llama.llama_model_free(loaded),
-        )
-        if not handle:
-            raise ModelError(f"{self.path}: llama.cpp cannot load this file: {_reason(take_errors())}")
+        self.servers = Servers(placement.rpc_servers) if placement.rpc_servers else None
+        try:
+            handle = self._load()
+        except BaseException:
+            if self.servers:
+                self.servers.close()
+            raise
         self._handle: int | None = handle
         self._vocab = llama.llama_model_get_vocab(handle)
         self.users = 0  # open contexts
@@ -46,6 +47,26 @@ class Model:
         if llama.llama_model_has_encoder(handle) or not llama.llama_model_has_decoder(handle):
             self.close()
             raise ModelError(f"{self.path}: this model does not generate text token by token (it has an encoder)")
+
+    def _load(self) -> int:
+        """llama.cpp's model pointer; ModelError if it refuses, or if a server is lost meanwhile."""
+        params, _keep = _params(self.placement, self.servers.devices if self.servers else [])
+        handle = allocate(
+            lambda: llama.llama_model_load_from_file(os.fsencode(self.path), params),
+            lambda loaded: llama.llama_model_free(loaded),
+        )
+        if server := self.servers and self.servers.lost():
+            if handle:
+                llama.llama_model_free(handle)
+            raise ModelError(f"{self.path}: the RPC server {server} was lost while the model was loaded")
+        if not handle:
+            raise ModelError(f"{self.path}: llama.cpp cannot load this file: {_reason(take_errors())}")
+        return handle
+
+    def check_servers(self) -> None:
+        """NativeError if an RPC server that holds a part of this model does not answer any more."""
+        if self.servers:
+            self.servers.check(self.path.name)
 
     @property
     def handle(self) -> int:
@@ -68,6 +89,8 @@ class Model:
         if self._handle is not None:
             llama.llama_model_free(self._handle)
             self._handle = None
+            if self.servers:
+                self.servers.close()
 
     @cached_property
     def n_layer(self) -> int:
@@ -201,9 +224,9 @@ class Model:
         return b"".join(map(self.piece, tokens)).decode("utf-8", "replace")
 
 
-def _params(placement: Placement) -> tuple[llama.llama_model_params, list[Any]]:
+def _params(placement: Placement, remote: list[Device]) -> tuple[llama.llama_model_params, list[Any]]:
     """llama.cpp's parameters, and the arrays that must live as long as they do."""
-    devices = _devices(placement)
+    devices = _devices(placement, remote)
     if placement.n_gpu_layers > 0 and not devices:
         warnings.warn(
             f"n_gpu_layers is {placement.n_gpu_layers}, but this build sees no GPU: all layers stay on the CPU",
@@ -230,10 +253,10 @@ def _params(placement: Placement) -> tuple[llama.llama_model_params, list[Any]]:
     return params, [handles, shares]
 
 
-def _devices(placement: Placement) -> list[Device]:
+def _devices(placement: Placement, remote: list[Device]) -> list[Device]:
     """The devices that get layers: those named, else all of the servers and this machine's GPUs."""
     local = local_devices()
-    return named(placement.devices, local) if placement.devices else default_devices(local)
+    return named(placement.devices, [*remote, *local]) if placement.devices else [*remote, *default_devices(local)]
 
 
 def _check_file(path: Path) -> None:

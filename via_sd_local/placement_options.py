@@ -9,7 +9,7 @@ from .placement import CACHE_TYPES, DEFAULT, FLASH_ATTN, SPLIT_MODES, Placement,
 VERIFIER, DRAFT = "", "draft-"
 NAMES = (
     *("gpu-layers", "main-gpu", "tensor-split", "split-mode", "devices", "flash-attn", "cache-type-k", "cache-type-v"),
-    *("no-kv-offload", "no-mmap", "mlock"),
+    *("no-kv-offload", "no-mmap", "mlock", "rpc-servers"),
 )
 
 
@@ -44,6 +44,8 @@ def _add(group: argparse._ArgumentGroup, prefix: str) -> None:
     add("no-kv-offload", "keep the cache in main memory", action="store_true")
     add("no-mmap", "read the file instead of mapping it", action="store_true")
     add("mlock", "keep the weights from being swapped out", action="store_true")
+    text = "RPC servers that hold layers, first those; unencrypted, for trusted networks only"
+    add("rpc-servers", text, metavar="HOST:PORT,…", default="")
 
 
 def placement_from(args: argparse.Namespace, prefix: str) -> Placement:
@@ -61,4 +63,5 @@ def placement_from(args: argparse.Namespace, prefix: str) -> Placement:
         offload_kqv=not given["no-kv-offload"],
         use_mmap=not given["no-mmap"],
         use_mlock=given["mlock"],
+        rpc_servers=parse_list(given["rpc-servers"]),
     )
