@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 
-from .costs import Costs
+from .costs import Costs, ResumeChoice
 from .drafters import Drafter
 from .generation import Generation, Step
 from .pace import Pace
@@ -63,7 +63,9 @@ class Engine:
         self.drafter = drafter
         self.policy = policy
         self.stats = Stats(policy.mode.value)
-        self.pace = self._make_pace(costs or Costs())
+        costs = costs or Costs()
+        self.pace = self._make_pace(costs)
+        verifier.resume_pays = ResumeChoice(costs)
         self._generation = 0
         self._closed = False
 

@@ -50,7 +50,8 @@ class Model:
 
     def _load(self) -> int:
         """llama.cpp's model pointer; ModelError if it refuses, or if a server is lost meanwhile."""
-        params, _keep = _params(self.placement, self.servers.devices if self.servers else [])
+        params, keep = _params(self.placement, self.servers.devices if self.servers else [])
+        self.n_devices = len(keep[0]) - 1  # GPUs and servers' devices that may hold layers
         handle = allocate(
             lambda: llama.llama_model_load_from_file(os.fsencode(self.path), params),
             lambda loaded: llama.llama_model_free(loaded),

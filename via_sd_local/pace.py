@@ -196,7 +196,6 @@ class Pace:
         """Seconds to check n draft tokens and the one before them, with what the slim tier leaves for later."""
         if route == "full" or not self.costs.knows("slim"):
             return self.costs.of("full", pending + n + 1)
-        kind = "resume" if self.costs.knows("resume") else "full"
         share = self.escalation.value if escalated is None else escalated
-        later = (n + 1) * self.costs.of(kind, 16) / 16  # what it decides is computed again some day, in a large batch
-        return self.costs.of("slim", n + 1) + share * self.costs.of(kind, pending + n + 1) + (1 - share) * later
+        later = (n + 1) * self.costs.confirming(16) / 16  # what it decides is computed again some day, in a large batch
+        return self.costs.of("slim", n + 1) + share * self.costs.confirming(pending + n + 1) + (1 - share) * later

@@ -52,7 +52,9 @@ class Session:
         if drafter is not None:
             self._open.append(drafter)
         automatic = settings.draft_tokens is None and drafter is not None and verifier.can_rewind
-        costs = costs_of(verifier, drafter) if automatic else None
+        # on a device it is not certain that resuming pays: hidden states make a round trip
+        unsure = model.n_devices > 0 and verifier.no_resume is None
+        costs = costs_of(verifier, drafter) if automatic or unsure else None
         self.engine = Engine(verifier, drafter, policy, costs)
         self._open.append(self.engine)
 
