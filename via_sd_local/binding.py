@@ -160,6 +160,10 @@ def _on_log(level: int, text: bytes, _user_data: ctypes.c_void_p) -> None:
 
 
 llama.llama_log_set(_on_log, ctypes.c_void_p(0))
+if build_info().get("dynamic_backends"):
+    # the variant for this processor, and what else was built
+    load = declare(shared_library("ggml"), "ggml_backend_load_all_from_path", [ctypes.c_char_p], None)
+    load(os.fsencode(LIBRARIES))
 llama.llama_backend_init()
 
 
