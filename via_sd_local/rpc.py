@@ -71,7 +71,8 @@ def greet(endpoint: str) -> None:
         with socket.create_connection((host, int(port)), PATIENCE) as connection:
             connection.settimeout(PATIENCE)
             connection.sendall(message)
-            answer = connection.recv(8, socket.MSG_WAITALL)
+            with connection.makefile("rb") as stream:
+                answer = stream.read(8)
     except TimeoutError:
         raise ModelError(
             f"the RPC server {endpoint} does not answer within {PATIENCE:.0f} seconds; it may be serving another "
