@@ -11,7 +11,8 @@
 # `run` keeps every part within a time limit of its own, so that a slow one loses only itself. What it reads from the
 # environment, with its defaults: BACKEND=cuda (or cpu), ARCH=90-real, FLASH=OFF (fused attention kernels, long to
 # compile), JOBS and THREADS=all cores, SHAPE="--embed 4096 --ffn 14336 --kv-heads 8 --copies 14" (about 8 billion
-# parameters), QUANTS="Q4_0 F16", PROMPTS=6, TOKENS=64, SIZES=1-16,24,32,48,64, and LIMIT=1 (a factor for all limits).
+# parameters), QUANTS="Q4_0 F16", PROMPTS=6, TOKENS=64, SIZES=1-16,24,32,48,64, DEADLINE=570 (seconds for everything;
+# parts that would begin later are left out), and LIMIT=1 (a factor for the parts' limits).
 
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -27,7 +28,7 @@ pack() {
     local folder=$1 stage source cache archive model name
     mkdir -p "$folder" && folder=$(cd "$folder" && pwd)
     stage=$(mktemp -d) && trap "rm -rf '$stage'" EXIT
-    cache=${VIA_SD_HOME:-$("$python" -c "import sys; sys.path.insert(0, '$here/patches'); import llama_cpp; print(llama_cpp.cache_folder())")}
+    cache=$(cd "$here/patches" && "$python" -B -c "import llama_cpp; print(llama_cpp.cache_folder())") || exit 1
     archive=$(ls "$cache"/sources/llama_cpp_python-*.tar.gz 2>/dev/null) || die "no llama.cpp archive in $cache/sources"
     model=$cache/models/SmolLM2-135M-Instruct.Q4_1.gguf
     [ -f "$model" ] || die "no $model; via-sd-local models pull smollm2-135m fetches it"
@@ -36,7 +37,8 @@ pack() {
     source=$stage/checkout/build/device/source
     mkdir -p "$source"
     (cd "$here" && tar cf - --exclude=via_sd_local/lib --exclude=via_sd_local/_vendor --exclude=__pycache__ \
-        CMakeLists.txt pyproject.toml README.md LICENSE NOTICE.md bench models native patches scripts tests via_sd_local) |
+        CMakeLists.txt pyproject.toml README.md LICENSE NOTICE.md bench models native patches scripts tests \
+        via_sd_local) |
         tar xf - -C "$stage/checkout" || die "the checkout cannot be packed"
     "$python" "$here/patches/llama_cpp.py" prepare "$source" || exit 1
     for name in vulkan sycl opencl hexagon metal et webgpu openvino cann virtgpu zdnn zendnn musa; do
@@ -68,13 +70,18 @@ pack() {
 part() { # part NAME SECONDS COMMAND…: its output in OUT/NAME.log, its end in OUT/summary.txt
     local name=$1 limit=$2 began=$SECONDS status
     shift 2
-    limit=$(awk "BEGIN { print int($limit * ${LIMIT:-1}) }")
+    limit=$((limit * ${LIMIT:-1}))
+    if [ $((DEADLINE - SECONDS)) -lt 5 ]; then
+        say "$name: left out, $SECONDS s are over"
+        return 1
+    fi
+    [ "$limit" -le $((DEADLINE - SECONDS)) ] || limit=$((DEADLINE - SECONDS))
     timeout --kill-after=5 "$limit" bash -c '"$@"' bash "$@" >"$OUT/$name.log" 2>&1
     status=$?
     case $status in
         0) say "$name: done in $((SECONDS - began)) s" ;;
         124 | 137) say "$name: STOPPED after its limit of $limit s" ;;
-        *) say "$name: FAILED with status $status after $((SECONDS - began)) s: $(tail -n 1 "$OUT/$name.log" | cut -c 1-200)" ;;
+        *) say "$name: FAILED ($status) after $((SECONDS - began)) s: $(tail -n 1 "$OUT/$name.log" | cut -c 1-200)" ;;
     esac
     return "$status"
 }
@@ -84,7 +91,11 @@ say() { echo "$*" | tee -a "$OUT/summary.txt"; }
 build() {
     local options=(-DCMAKE_BUILD_TYPE=Release -DVIA_SD_INSTALL_IN_SOURCE=ON)
     if [ "$BACKEND" = cuda ]; then
-        options+=(-DGGML_CUDA=ON "-DCMAKE_CUDA_ARCHITECTURES=$ARCH" "-DGGML_CUDA_FA=$FLASH" -DGGML_CUDA_NCCL=OFF)
+        options+=(-DGGML_CUDA=ON "-DCMAKE_CUDA_ARCHITECTURES=$ARCH" "-DGGML_CUDA_FA=$FLASH" -DGGML_CUDA_NCCL=OFF
+            -DGGML_CUDA_NO_VMM=ON) # no VMM: the driver's library need not be there when linking
+        if [ -n "$CUBLAS" ]; then
+            options+=("-DCUDA_cublas_LIBRARY=$CUBLAS" "-DCMAKE_CUDA_FLAGS=-I$(dirname "$CUBLAS")/../include")
+        fi
     fi
     # shellcheck disable=SC2086
     cmake -S "$WORK/checkout" -B "$WORK/checkout/build/device" "${options[@]}" ${CMAKE_ARGS:-} &&
@@ -93,9 +104,18 @@ build() {
 }
 
 example() {
-    cmake -S "$WORK/checkout/scripts/speculative_simple" -B "$WORK/example" "-DLLAMA_CPP_DIR=$WORK/checkout/build/device/source/llama.cpp" \
+    cmake -S "$WORK/checkout/scripts/speculative_simple" -B "$WORK/example" \
+        "-DLLAMA_CPP_DIR=$WORK/checkout/build/device/source/llama.cpp" \
         "-DLIBRARIES=$WORK/checkout/via_sd_local/lib" &&
         cmake --build "$WORK/example" --target llama-speculative-simple --parallel "$JOBS"
+}
+
+cublas() { # of the wheel nvidia-cublas, for toolkits that lack it
+    "$python" - <<'PYTHON'
+import glob, os, sys
+found = [path for folder in sys.path for path in glob.glob(os.path.join(folder, "nvidia", "*", "lib", "libcublas.so.*"))]
+print(found[0] if found else "")
+PYTHON
 }
 
 packages() { # wheels are archives: no pip needed
@@ -121,25 +141,38 @@ memory() { # the largest that the GPU's memory got, and what processes used, eve
 
 speculative() { # the example at one draft length, over the same tasks
     local length=$1 verifier=$2 draft=$3 task
-    "$python" -c "import json; [print(json.dumps(t['prompt'])) for t in json.load(open('$WORK/checkout/bench/tasks.json'))[:$PROMPTS]]" |
-        while read -r task; do
-            "$python" -c "import json, sys; print(json.loads(sys.argv[1]), end='')" "$task" >"$WORK/prompt.txt"
-            "$WORK/example/example/llama-speculative-simple" -m "$verifier" -md "$draft" -f "$WORK/prompt.txt" -n "$TOKENS" \
-                -c 2048 --temp 0 -ngl 99 -ngld 99 --spec-type draft-simple --spec-draft-n-max "$length" -t "$THREADS" </dev/null 2>&1 |
-                grep -E "decoded|speed|accept|n_drafted|error" || echo "no result"
-        done
+    rm -rf "$WORK/prompts" && mkdir "$WORK/prompts"
+    "$python" - "$WORK/prompts" "$PROMPTS" <<'PYTHON'
+import json, pathlib, sys
+tasks = json.loads(pathlib.Path("bench/tasks.json").read_text(encoding="utf-8"))
+for i in range(int(sys.argv[2])):
+    task = tasks[i * len(tasks) // int(sys.argv[2])]
+    (pathlib.Path(sys.argv[1]) / f"{i:02}").write_text(task["prompt"], encoding="utf-8")
+PYTHON
+    for task in "$WORK"/prompts/*; do
+        "$WORK/example/example/llama-speculative-simple" -m "$verifier" -md "$draft" -f "$task" -n "$TOKENS" -c 2048 \
+            --temp 0 -ngl 99 -ngld 99 --spec-type draft-simple --spec-draft-n-max "$length" -t "$THREADS" \
+            </dev/null 2>&1 | grep -E "decoded|n_drafted|n_accept|accept  |error" || echo "no result"
+    done
 }
 
 run() {
     local folder=$1
     WORK=$2 OUT=$3
+    DEADLINE=${DEADLINE:-570}
     BACKEND=${BACKEND:-cuda} ARCH=${ARCH:-90-real} FLASH=${FLASH:-OFF}
     JOBS=${JOBS:-$(nproc)} THREADS=${THREADS:-$(nproc)} PROMPTS=${PROMPTS:-6} TOKENS=${TOKENS:-64}
     SIZES=${SIZES:-1-16,24,32,48,64} QUANTS=${QUANTS:-Q4_0 F16}
     SHAPE=${SHAPE:---embed 4096 --ffn 14336 --kv-heads 8 --copies 14}
     mkdir -p "$WORK/home/models" "$WORK/wheels" "$WORK/site" "$OUT" || exit 1
     WORK=$(cd "$WORK" && pwd) OUT=$(cd "$OUT" && pwd) folder=$(cd "$folder" && pwd)
-    export WORK OUT BACKEND ARCH FLASH JOBS THREADS PROMPTS TOKENS SIZES python # the parts are processes of their own
+    CUBLAS=
+    if [ "$BACKEND" = cuda ]; then
+        CUBLAS=$(cublas)
+        local runtime=${CUDA_HOME:-/usr/local/cuda}/lib64
+        export LD_LIBRARY_PATH=$runtime${CUBLAS:+:$(dirname "$CUBLAS")}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    fi
+    export CUBLAS WORK OUT BACKEND ARCH FLASH JOBS THREADS PROMPTS TOKENS SIZES python # parts are processes
     say "$(date -u +%FT%TZ) $(uname -m), $(nproc) cores, $BACKEND"
     nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null | tee -a "$OUT/summary.txt"
     (cd "$folder" && sha256sum --quiet --check SHA256SUMS) || die "$folder is not complete; carry it again"
@@ -168,9 +201,6 @@ run() {
     for quant in $QUANTS; do
         # shellcheck disable=SC2086
         part "testbed-$quant" 100 "$python" -m via_sd_local.cli testbed build $SHAPE --quant "$quant" --quiet --json
-    done
-    wait "$compiling"
-    for quant in $QUANTS; do
         read -r verifier draft mask < <("$python" -c "
 import json
 try:
@@ -179,11 +209,12 @@ try:
 except (ValueError, IndexError):
     pass")
         [ -n "${verifier:-}" ] || { say "$quant: no testbed, nothing measured"; continue; }
-        part "staircase-$quant" 60 "$python" bench/staircase.py --verifier "$verifier" --mask "$mask" --sizes "$SIZES" \
-            --repeat 3 --threads "$THREADS"
-        part "modes-$quant" 120 "$python" bench/modes.py --verifier "$verifier" --draft "$draft" --mask "$mask" --fidelity \
-            --prompts "$PROMPTS" --tokens "$TOKENS" --threads "$THREADS" --configs plain sd sd:3 sd:7 sd:15 exact \
-            tiered@0.01 tiered@0.05 tiered@0.12
+        part "staircase-$quant" 60 "$python" bench/staircase.py --verifier "$verifier" --mask "$mask" \
+            --sizes "$SIZES" --repeat 3 --threads "$THREADS"
+        part "modes-$quant" 120 "$python" bench/modes.py --verifier "$verifier" --draft "$draft" --mask "$mask" \
+            --fidelity --prompts "$PROMPTS" --tokens "$TOKENS" --threads "$THREADS" \
+            --configs plain sd sd:3 sd:7 sd:15 exact tiered@0.01 tiered@0.05 tiered@0.12
+        wait "$compiling"
         for length in 3 7 15; do
             [ -x "$WORK/example/example/llama-speculative-simple" ] &&
                 part "speculative-$quant-$length" 30 speculative "$length" "$verifier" "$draft"
@@ -195,9 +226,9 @@ except (ValueError, IndexError):
     say "$(date -u +%FT%TZ) all parts ended after $SECONDS s"
 }
 
-export -f build example packages speculative
+export -f build example packages cublas speculative
 case "${1:-}" in
     pack) [ $# -eq 2 ] || die "pack takes one folder"; pack "$2" ;;
-    run) [ $# -eq 4 ] || die "run takes three folders: what was packed, to work in, for the results"; run "$2" "$3" "$4" ;;
+    run) [ $# -eq 4 ] || die "run takes the packed folder, one to work in, and one for results"; run "$2" "$3" "$4" ;;
     *) sed -n '2,/^$/s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
