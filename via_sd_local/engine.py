@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 
 from .budget import Budget
-from .costs import Costs
+from .costs import Costs, ResumeChoice
 from .drafters import Drafter
 from .generation import Generation, Step
 from .pace import Pace
@@ -64,8 +64,10 @@ class Engine:
         self.drafter = drafter
         self.policy = policy
         self.stats = Stats(policy.mode.value)
-        self.pace = self._make_pace(costs or Costs())
+        costs = costs or Costs()
+        self.pace = self._make_pace(costs)
         self.budget = Budget(policy.max_deviation)
+        verifier.resume_pays = ResumeChoice(costs)
         self._generation = 0
         self._closed = False
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 from . import catalog
@@ -78,9 +79,10 @@ def _folder() -> Path:
 
 
 def _key(verifier: Verifier, drafter: Drafter | None) -> str:
-    """What the costs depend on: the files, the mask, the threads, the library."""
-    paths = [verifier.model.path] + ([drafter.model.path] if isinstance(drafter, ModelDrafter) else [])
-    files = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
-    build = build_info()
-    facts = [_VERSION, files, str(verifier.mask), verifier.no_resume, verifier.context.n_threads, build]
+    """What the costs depend on: the files, where they lie, the mask, the threads, the library."""
+    models = [verifier.model] + ([drafter.model] if isinstance(drafter, ModelDrafter) else [])
+    stats = [(model.path.name, model.path.stat()) for model in models]
+    files = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
+    places = [asdict(model.placement) for model in models]
+    facts = [_VERSION, files, str(verifier.mask), verifier.no_resume, verifier.context.n_threads, places, build_info()]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]

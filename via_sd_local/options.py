@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from .placement_options import DRAFT, VERIFIER, add_placement, placement_from
 from .sampling import SamplingParams
 from .settings import DRAFTERS, MODES, Settings
 from .text import read_text
@@ -54,6 +55,7 @@ def add_settings(parser: argparse.ArgumentParser, *, verifier: str | None) -> No
         "--n-ctx", metavar="N", type=int, help="tokens of context (default: 4096, or what the model has)"
     )
     group.add_argument("--threads", metavar="N", type=int, help="threads (default: all cores)")
+    add_placement(parser)
 
 
 def add_sampling(parser: argparse.ArgumentParser) -> None:
@@ -125,4 +127,6 @@ def settings_from(args: argparse.Namespace) -> Settings:
         draft_tokens=args.draft_tokens,
         n_ctx=args.n_ctx,
         threads=args.threads,
+        placement=placement_from(args, VERIFIER),
+        draft_placement=placement_from(args, DRAFT),
     )

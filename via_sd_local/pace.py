@@ -221,14 +221,10 @@ class Pace:
         if route == "full" or not self.costs.knows("slim"):
             return self.costs.of("full", pending + n + 1) - pending * self._debt
         share = self.escalation.value if escalated is None else escalated
-        now = self.costs.of(self._after_slim, pending + n + 1) - pending * self._debt
+        now = self.costs.confirming(pending + n + 1) - pending * self._debt
         return self.costs.of("slim", n + 1) + share * now + (1 - share) * (n + 1) * self._debt
-
-    @property
-    def _after_slim(self) -> str:
-        return "resume" if self.costs.knows("resume") else "full"
 
     @property
     def _debt(self) -> float:
         """Seconds by which a token that waits makes the full pass longer that follows a slim one."""
-        return max(0.0, self.costs.of(self._after_slim, 17) - self.costs.of(self._after_slim, 1)) / 16
+        return max(0.0, self.costs.confirming(17) - self.costs.confirming(1)) / 16

@@ -148,13 +148,14 @@ class _RecordedVerifier(Verifier):
         self.mask = LayerMask.parse("0", 1)
         self.can_rewind = True
         self.no_resume = None
+        self.resume_pays = lambda _tokens: True
         self.recorder = ignore
         self.cells: list[int] = []
         self.n_full = 0
 
     def full(self, tokens: Sequence[int], rows: int, kind: str = "full") -> Floats:
         pending = self.n_kv - self.n_full
-        resumes = not tokens and pending > 0 and self._clock.costs.knows("resume")
+        resumes = not tokens and pending > 0 and self._clock.costs.knows("resume") and self.resume_pays(pending)
         self._clock.passed("resume" if resumes else kind, pending + len(tokens), self.recorder)
         self.cells += tokens
         self.n_full = self.n_kv

@@ -13,6 +13,7 @@ from .gate import DEFAULT_RULE, parse_rule
 from .mask import LayerMask
 from .measure import costs_of
 from .model import Model
+from .placement import Placement
 from .policy import Policy
 from .settings import DEFAULT_N_CTX, Settings
 from .tiers import Verifier
@@ -36,7 +37,7 @@ class Session:
     def _load(self, settings: Settings) -> None:
         rule = parse_rule(settings.thresholds) if settings.thresholds is not None else DEFAULT_RULE
         policy = Policy(settings.resolved_mode, settings.draft_tokens, rule, max_deviation=settings.max_deviation)
-        model = self.model = self._load_model(settings.verifier)
+        model = self.model = self._load_model(settings.verifier, settings.placement)
         n_ctx = min(DEFAULT_N_CTX, model.n_ctx_train) if settings.n_ctx is None else settings.n_ctx
         if n_ctx > model.n_ctx_train:
             warnings.warn(
@@ -51,12 +52,14 @@ class Session:
         if drafter is not None:
             self._open.append(drafter)
         automatic = settings.draft_tokens is None and drafter is not None and verifier.can_rewind
-        costs = costs_of(verifier, drafter) if automatic else None
+        # on a device it is not certain that resuming pays: hidden states make a round trip
+        unsure = model.n_devices > 0 and verifier.no_resume is None
+        costs = costs_of(verifier, drafter) if automatic or unsure else None
         self.engine = Engine(verifier, drafter, policy, costs)
         self._open.append(self.engine)
 
-    def _load_model(self, name: str) -> Model:
-        model = Model(resolve(name))
+    def _load_model(self, name: str, placement: Placement) -> Model:
+        model = Model(resolve(name), placement)
         self._models.append(model)
         return model
 
@@ -67,7 +70,8 @@ class Session:
             return None
         path = resolve(settings.draft)
         same = path.samefile(self.model.path) if path.exists() else False
-        draft = self.model if same else self._load_model(settings.draft)
+        shared = same and settings.draft_placement == settings.placement
+        draft = self.model if shared else self._load_model(settings.draft, settings.draft_placement)
         return ModelDrafter(draft, self.model, n_ctx=n_ctx, n_threads=settings.threads)
 
     def close(self) -> None:

@@ -132,6 +132,7 @@ class Verifier(Tracked):
         self._resume_mask = b""
         self._input_scale = np.float32(1)
         self.no_resume: str | None = "no mask"
+        self.resume_pays: Callable[[int], bool] = lambda _tokens: True  # for a number of tokens; set by who knows costs
         if mask:
             try:
                 self.context.set_mask(self._mask)
@@ -150,12 +151,13 @@ class Verifier(Tracked):
         """Append tokens and run the full model over everything that it has not computed yet.
 
         Returns the logits of the last `rows` positions, `[rows, n_vocab]`, valid until the next pass. Without new
-        tokens it resumes where the slim passes left the full model's way, if it can.
+        tokens it resumes where the slim passes left the full model's way, if it can and `resume_pays`.
         """
         pending = self.cells[self.n_full :]
         with self._pass():
             self._remove(self.n_full)
-            if not tokens and len(self._inputs) == len(pending) > 0 and self._resume_mask:
+            resumable = not tokens and len(self._inputs) == len(pending) > 0 and self._resume_mask
+            if resumable and self.resume_pays(len(pending)):
                 logits = self._resumed(rows)
             else:
                 started = time.perf_counter()
