@@ -72,9 +72,11 @@ def test_the_json_object_has_these_keys_and_no_others(mode: str, answer: Run) ->
         *("mode", "prompt_tokens", "reused_tokens", "completion_tokens", "drafted", "accepted", "regions"),
         *("rejection_rate", "acceptance_length", "passes", "prefill_seconds", "first_token_seconds", "seconds"),
         *("tokens_per_second", "overhead_seconds", "blocks"),
-        *("audits", "audited", "deviations", "deviation", "overshoot", "tightened"),
+        *("audits", "audited", "deviations", "deviation", "overshoot", "tightened", "max_in_flight"),
+        *("draft_lengths", "accepted_lengths", "acceptance_by_position", "drafters", "drafter_failed", "pace"),
     }
     assert set(stats["regions"]) == {"A", "B", "C", "bonus"}
+    assert set(stats["pace"]) == {"off", "probes", "slim_first", "full_first"}
     assert set(stats["passes"]) == {"draft", "slim", "full", "resume"}
     assert all(set(count) == {"calls", "tokens", "seconds"} for count in stats["passes"].values())
 

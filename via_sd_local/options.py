@@ -22,7 +22,16 @@ def add_settings(parser: argparse.ArgumentParser, *, verifier: str | None) -> No
     )
     group.add_argument("--draft", metavar="MODEL", help="a smaller model with the same vocabulary that drafts")
     group.add_argument(
-        "--drafter", choices=DRAFTERS, default="auto", help="what drafts (default: the draft model if there is one)"
+        "--drafter",
+        choices=DRAFTERS,
+        default="auto",
+        help="what drafts: a draft model; a look into the text so far; the large model itself under --draft-mask; or "
+        "lookup first, and another where it finds nothing (default: the draft model if there is one)",
+    )
+    group.add_argument(
+        "--draft-mask",
+        metavar="LAYERS",
+        help="what the large model skips when it drafts for itself: 8-25 or a3,f3,8-25",
     )
     group.add_argument(
         "--mode",
@@ -118,6 +127,7 @@ def settings_from(args: argparse.Namespace) -> Settings:
         verifier=args.verifier,
         draft=args.draft,
         drafter=args.drafter,
+        draft_mask=args.draft_mask,
         mode=args.mode,
         mask=args.mask,
         thresholds=args.thresholds,
