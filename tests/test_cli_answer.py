@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 from contextlib import closing
 from dataclasses import replace
@@ -275,6 +276,14 @@ def test_a_grammar_file_is_followed(mode: str, answer: Run, tmp_path: Path) -> N
     (tmp_path / "g.gbnf").write_text('root ::= "the" (" sea" | " sun")', encoding="utf-8")
     text = answer(*MODES[mode], "--grammar-file", tmp_path / "g.gbnf", "--json", max_tokens=30).json["text"]
     assert text.strip() in ("the sea", "the sun")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_json_schema_file_is_followed(mode: str, answer: Run, tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": {"salty": {"type": "boolean"}}, "required": ["salty"]}
+    (tmp_path / "s.json").write_text(json.dumps(schema), encoding="utf-8")
+    text = answer(*MODES[mode], "--json-schema-file", tmp_path / "s.json", "--json", max_tokens=60).json["text"]
+    assert json.loads(text)["salty"] in (True, False)
 
 
 def test_a_budget_makes_tiered_stricter(answer: Run, files: Path) -> None:

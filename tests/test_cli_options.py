@@ -27,6 +27,7 @@ def test_every_option_has_a_test_here() -> None:
         *("--drafter", "--mode", "--mask", "--thresholds", "--draft-tokens", "--n-ctx", "--threads", "--temperature"),
         *("--seed", "--max-tokens", "--max-deviation", "--draft-mask", "--top-k", "--top-p", "--min-p", "--typical-p"),
         *("--repeat-penalty", "--frequency-penalty", "--presence-penalty", "--mirostat", "--grammar-file"),
+        "--json-schema-file",
     }
 
 

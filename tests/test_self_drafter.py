@@ -43,6 +43,7 @@ def test_it_proposes_what_the_masked_model_says_and_leaves_the_cache_as_it_was()
     assert draft.confidences == pytest.approx([0.9, 0.8, 0.9], abs=1e-6)
     assert verifier.cells == START
     assert (verifier.n_full, verifier.n_kv) == (3, 3)
+    assert verifier.reuse(START, 3) == 3
     assert counted == [("draft", 1)] * 3
     assert fakes.passes(verifier)[1:] == [("slim", 3, 1), ("slim", 4, 1), ("slim", 5, 1)]
 

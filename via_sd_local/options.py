@@ -86,6 +86,7 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
         "--mirostat", metavar="V", type=int, default=0, choices=(0, 1, 2), help="version (default: 0, off)"
     )
     group.add_argument("--grammar-file", metavar="FILE", help="GBNF grammar that the answer must follow")
+    group.add_argument("--json-schema-file", metavar="FILE", help="JSON schema that the answer must follow")
     group.add_argument("--seed", metavar="N", type=int, help="makes a temperature reproducible (default: random)")
     group.add_argument(
         "--max-tokens",
@@ -109,6 +110,7 @@ def sampling_from(args: argparse.Namespace) -> SamplingParams:
         presence_penalty=args.presence_penalty,
         mirostat_mode=args.mirostat,
         grammar=read_text(args.grammar_file, "grammar") if args.grammar_file else None,
+        json_schema=read_text(args.json_schema_file, "JSON schema") if args.json_schema_file else None,
         seed=args.seed,
     )
 
