@@ -80,7 +80,7 @@ def main(argv: list[str] | None = None) -> int:
         drafter: Drafter = (
             ModelDrafter(draft, model, n_ctx=args.n_ctx, n_threads=args.threads) if draft else PromptLookup()
         )
-        costs = measure(verifier, drafter)
+        costs = measure(verifier, [drafter])
         engines = {config: Engine(verifier, drafter, policy_of(config), costs) for config in args.configs}
         reference = Context(model, n_ctx=args.n_ctx, n_threads=args.threads) if args.fidelity else None
         rows: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))

@@ -259,7 +259,7 @@ def test_a_draft_of_the_same_file_is_loaded_again_only_where_it_lies_elsewhere(f
     for draft_placement, shared in ((DEFAULT, True), (Placement(use_mmap=False), False)):
         settings = Settings(path, draft=path, draft_tokens=2, threads=1, draft_placement=draft_placement)
         with Session(settings) as session:
-            drafter = session.engine.drafter
+            drafter = session.engine.drafters[0]
             assert isinstance(drafter, ModelDrafter)
             assert (drafter.model is session.model) == shared
             assert drafter.model.placement == draft_placement

@@ -174,7 +174,7 @@ class _RecordedVerifier(Verifier):
     def reset(self) -> None:
         self.rewind(0)
 
-    def reuse(self, tokens: Sequence[int], limit: int) -> int:
+    def reuse(self, tokens: Sequence[int], limit: int, known: int = 0) -> int:
         return 0
 
     def close(self) -> None:
@@ -184,7 +184,7 @@ class _RecordedVerifier(Verifier):
 class _RecordedDrafter:
     """The draft model's best tokens, at the cost of its passes."""
 
-    is_free = False
+    name, is_free = "model", False
 
     def __init__(self, tables: _Tables, clock: _Clock) -> None:
         self._tables, self._clock = tables, clock
@@ -192,7 +192,12 @@ class _RecordedDrafter:
         self._cells: list[int] = []
 
     def propose(
-        self, text: Sequence[int], limit: int, sampler: Sampler = GREEDY, wants_more: WantsMore = always
+        self,
+        text: Sequence[int],
+        limit: int,
+        sampler: Sampler = GREEDY,
+        wants_more: WantsMore = always,
+        unchanged: int = 0,
     ) -> Draft:
         draft = Draft([])
         first = len(text) - 1  # the row that follows the text
