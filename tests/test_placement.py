@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,14 @@ def test_models_go_to_the_discrete_gpus_else_to_the_integrated_ones_of_one_backe
     assert devices.default_devices([blas, *integrated, *discrete, cpu]) == discrete
     assert devices.default_devices([blas, *integrated, cpu]) == integrated[:1]
     assert devices.default_devices([blas, cpu]) == []
+
+
+def test_a_gpu_that_two_backends_see_is_used_once() -> None:
+    cuda = replace(device("CUDA0"), id="0000:c1:00.0")
+    vulkan = replace(device("Vulkan0", backend="Vulkan"), id="0000:c1:00.0")
+    other = replace(device("Vulkan1", backend="Vulkan"), id="0000:c2:00.0")
+    unknown = [device("SYCL0", backend="SYCL"), device("SYCL1", backend="SYCL")]
+    assert devices.default_devices([cuda, vulkan, other, *unknown]) == [cuda, other, *unknown]
 
 
 def test_named_devices_come_in_the_order_of_their_names() -> None:

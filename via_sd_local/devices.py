@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .binding import declare, shared_library
 
@@ -26,15 +26,28 @@ _reg_of = declare(_base, "ggml_backend_dev_backend_reg", [_pointer], _pointer)
 _reg_name = declare(_base, "ggml_backend_reg_name", [_pointer], _text)
 
 
+class _Props(ctypes.Structure):
+    """ggml_backend_dev_props."""
+
+    _fields_ = (
+        *(("name", _text), ("description", _text), ("free", _size), ("total", _size), ("type", ctypes.c_int)),
+        *(("device_id", _text), ("caps", ctypes.c_bool * 16)),
+    )
+
+
+_props = declare(_base, "ggml_backend_dev_get_props", [_pointer, ctypes.POINTER(_Props)], None)
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One device; `handle` is ggml's pointer."""
+    """One device; `handle` is ggml's pointer, `id` says which hardware it is where the backend knows."""
 
     handle: int
     name: str
     description: str
     kind: str
     backend: str
+    id: str | None = None
 
     @property
     def is_gpu(self) -> bool:
@@ -62,12 +75,26 @@ def device_of(handle: int) -> Device:
 
 def local_devices() -> list[Device]:
     """This machine's devices, in ggml's order."""
-    return [device for device in map(device_of, map(_get, range(_count()))) if device.backend != _RPC]
+    found = [device for device in map(device_of, map(_get, range(_count()))) if device.backend != _RPC]
+    return [replace(device, id=_hardware(device.handle)) for device in found]
+
+
+def _hardware(handle: int) -> str | None:
+    props = _Props()
+    _props(handle, ctypes.byref(props))
+    return props.device_id.decode() if props.device_id else None
 
 
 def default_devices(local: Sequence[Device]) -> list[Device]:
-    """Those that get layers if nobody names any: the discrete GPUs, else the integrated ones of one backend."""
-    discrete = [device for device in local if device.kind == KINDS[_GPU]]
+    """Those that get layers if nobody names any: the discrete GPUs, else the integrated ones of one backend.
+
+    A GPU that several backends see counts once, by its first one.
+    """
+    discrete: list[Device] = []
+    for device in local:
+        known = device.id is not None and device.id in [other.id for other in discrete]
+        if device.kind == KINDS[_GPU] and not known:
+            discrete.append(device)
     integrated = [device for device in local if device.kind == KINDS[_INTEGRATED]]
     return discrete or [device for device in integrated if device.backend == integrated[0].backend]
 
