@@ -1,4 +1,4 @@
-"""Calls that llama-cpp-python's own class and ours must answer alike; plain data, so that another process can make them.
+"""Calls that llama-cpp-python's own class and ours must answer alike, as plain data for another process.
 
 Callbacks and grammars are named, and made by `arguments`. Every argument of `create_completion` and
 `create_chat_completion` occurs.
@@ -27,12 +27,11 @@ TOOL = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One call; `raw` is whether the texts are the model's own greedy choice, so that the oracle rule applies."""
+    """One call."""
 
     name: str
     method: str
     options: dict[str, Any] = field(default_factory=dict)
-    raw: bool = True
 
 
 def arguments(options: dict[str, Any], llama_cpp: Any) -> dict[str, Any]:
@@ -54,16 +53,14 @@ def arguments(options: dict[str, Any], llama_cpp: Any) -> dict[str, Any]:
     return made
 
 
-def _completion(name: str, prompt: Any = PRIMARY, *, raw: bool = True, **options: Any) -> Case:
-    return Case(name, "create_completion", {"prompt": prompt, "temperature": 0.0, "max_tokens": 10, **options}, raw)
+def _completion(name: str, prompt: Any = PRIMARY, **options: Any) -> Case:
+    return Case(name, "create_completion", {"prompt": prompt, "temperature": 0.0, "max_tokens": 10, **options})
 
 
-def _chat(name: str, *texts: str, raw: bool = True, **options: Any) -> Case:
+def _chat(name: str, *texts: str, **options: Any) -> Case:
     roles = ["user", "assistant"] * len(texts)
     messages = [{"role": role, "content": text} for role, text in zip(roles, texts or ("Say hi.",), strict=False)]
-    return Case(
-        name, "create_chat_completion", {"messages": messages, "temperature": 0.0, "max_tokens": 8, **options}, raw
-    )
+    return Case(name, "create_chat_completion", {"messages": messages, "temperature": 0.0, "max_tokens": 8, **options})
 
 
 COMPLETIONS = [
@@ -79,7 +76,7 @@ COMPLETIONS = [
     _completion("one token", max_tokens=1),
     _completion("to the end", FRANCE, max_tokens=-1, stop=["."]),
     _completion("no limit", FRANCE, max_tokens=None, stop="."),
-    _completion("default arguments", top_k=1, raw=True),
+    _completion("default arguments", top_k=1),
     _completion("echo", echo=True),
     _completion("a stop", STORY, stop=["the"], max_tokens=16),
     _completion("a stop as text", STORY, stop=",", max_tokens=16),
@@ -87,37 +84,35 @@ COMPLETIONS = [
     _completion("no stops", stop=None),
     _completion("a stop of several tokens", COUNT, stop=[" 23, 24"], max_tokens=24),
     _completion("a stop at once", FRANCE, stop=[" "]),
-    _completion("frequency penalty", COUNT, frequency_penalty=1.5, raw=False, max_tokens=16),
-    _completion("presence penalty", COUNT, presence_penalty=1.5, raw=False, max_tokens=16),
-    _completion("repeat penalty", COUNT, repeat_penalty=1.3, raw=False, max_tokens=16),
-    _completion("all penalties", STORY, repeat_penalty=1.1, frequency_penalty=0.5, presence_penalty=0.5, raw=False),
+    _completion("frequency penalty", COUNT, frequency_penalty=1.5, max_tokens=16),
+    _completion("presence penalty", COUNT, presence_penalty=1.5, max_tokens=16),
+    _completion("repeat penalty", COUNT, repeat_penalty=1.3, max_tokens=16),
+    _completion("all penalties", STORY, repeat_penalty=1.1, frequency_penalty=0.5, presence_penalty=0.5),
     _completion("top k leaves one", temperature=0.8, top_k=1),
     _completion("top p leaves one", temperature=0.8, top_p=0.0),
     _completion("min p leaves one", temperature=0.8, min_p=1.0),
-    _completion("typical p leaves one", temperature=0.8, top_k=0, top_p=1.0, min_p=0.0, typical_p=1e-6, raw=False),
-    _completion("typical p of few", temperature=0.8, top_k=3, typical_p=1e-6, raw=False),
+    _completion("typical p leaves one", temperature=0.8, top_k=0, top_p=1.0, min_p=0.0, typical_p=1e-6),
+    _completion("typical p of few", temperature=0.8, top_k=3, typical_p=1e-6),
     _completion("a high temperature with one candidate", temperature=2.0, top_k=1, seed=7),
-    _completion("mirostat 1", temperature=0.8, mirostat_mode=1, mirostat_tau=0.0, mirostat_eta=0.1, raw=False),
-    _completion("mirostat 2", temperature=0.8, mirostat_mode=2, mirostat_tau=0.0, mirostat_eta=0.2, raw=False),
+    _completion("mirostat 1", temperature=0.8, mirostat_mode=1, mirostat_tau=0.0, mirostat_eta=0.1),
+    _completion("mirostat 2", temperature=0.8, mirostat_mode=2, mirostat_tau=0.0, mirostat_eta=0.2),
     _completion("a seed", seed=1234),
     _completion("tail-free sampling at its default", tfs_z=1.0),
     _completion("a model's name", model="my-model"),
     _completion("stopping criteria", stopping_criteria=9),
     _completion("stopping criteria at once", stopping_criteria=1),
-    _completion("a logits processor", FRANCE, logits_processor=[7042, 3269], raw=False),
-    _completion("a grammar", COUNT, grammar=DIGITS, raw=False, max_tokens=12),
-    _completion("a grammar that ends", "Is water wet? Answer:", grammar=ANSWER, raw=False),
-    _completion("a logit bias", FRANCE, logit_bias={"7042": -100.0, "260": 3.0}, raw=False),
+    _completion("a logits processor", FRANCE, logits_processor=[7042, 3269]),
+    _completion("a grammar", COUNT, grammar=DIGITS, max_tokens=12),
+    _completion("a grammar that ends", "Is water wet? Answer:", grammar=ANSWER),
+    _completion("a logit bias", FRANCE, logit_bias={"7042": -100.0, "260": 3.0}),
     _completion("log-probabilities", FRANCE, logprobs=3, max_tokens=4),
     _completion("log-probabilities of the choice alone", FRANCE, logprobs=0, max_tokens=3),
-    _completion(
-        "log-probabilities and a bias", FRANCE, logprobs=2, logit_bias={"7042": -100.0}, max_tokens=3, raw=False
-    ),
+    _completion("log-probabilities and a bias", FRANCE, logprobs=2, logit_bias={"7042": -100.0}, max_tokens=3),
     _completion("a stream", stream=True),
     _completion("a stream with a stop", STORY, stream=True, stop=["the"], max_tokens=16),
     _completion("a stream of CJK", "東京は", stream=True, max_tokens=16),
     _completion("a stream with log-probabilities", FRANCE, stream=True, logprobs=2, max_tokens=4),
-    _completion("a stream with a grammar", COUNT, stream=True, grammar=DIGITS, raw=False),
+    _completion("a stream with a grammar", COUNT, stream=True, grammar=DIGITS),
 ]
 CHATS = [
     _chat("chat"),
@@ -128,24 +123,23 @@ CHATS = [
     _chat("a chat's stream", "Name a colour.", stream=True),
     _chat("a chat's stream with a stop", "Count to five.", stream=True, stop=["3"], max_tokens=24),
     _chat("a chat's log-probabilities", logprobs=True, top_logprobs=2, max_tokens=3),
-    _chat("a chat's penalties", repeat_penalty=1.2, presence_penalty=0.3, frequency_penalty=0.3, raw=False),
+    _chat("a chat's penalties", repeat_penalty=1.2, presence_penalty=0.3, frequency_penalty=0.3),
     _chat("a chat with one candidate", temperature=0.7, top_k=1, top_p=0.9, min_p=0.1, typical_p=1.0, seed=3),
-    _chat("a chat with mirostat", temperature=0.7, mirostat_mode=2, mirostat_tau=0.0, mirostat_eta=0.1, raw=False),
-    _chat("a chat's other arguments", tfs_z=1.0, model="m", logit_bias={"1": -1.0}, raw=False),
-    _chat("a chat's logits processor", logits_processor=[25, 30], raw=False),
-    _chat("JSON", "Give me JSON.", response_format={"type": "json_object"}, max_tokens=12, raw=False),
-    _chat("JSON by a schema", response_format={"type": "json_object", "schema": SCHEMA}, max_tokens=12, raw=False),
+    _chat("a chat with mirostat", temperature=0.7, mirostat_mode=2, mirostat_tau=0.0, mirostat_eta=0.1),
+    _chat("a chat's other arguments", tfs_z=1.0, model="m", logit_bias={"1": -1.0}),
+    _chat("a chat's logits processor", logits_processor=[25, 30]),
+    _chat("JSON", "Give me JSON.", response_format={"type": "json_object"}, max_tokens=12),
+    _chat("JSON by a schema", response_format={"type": "json_object", "schema": SCHEMA}, max_tokens=12),
     _chat("plain text as format", response_format={"type": "text"}),
-    _chat("a chat's grammar", "Is water wet?", grammar=ANSWER, raw=False),
-    _chat("a tool", tools=[TOOL], tool_choice={"type": "function", "function": {"name": "weather"}}, raw=False),
+    _chat("a chat's grammar", "Is water wet?", grammar=ANSWER),
+    _chat("a tool", tools=[TOOL], tool_choice={"type": "function", "function": {"name": "weather"}}),
     _chat("tools, none chosen", tools=[TOOL], tool_choice="none"),
-    _chat("a function", functions=[TOOL["function"]], function_call={"name": "weather"}, raw=False),
+    _chat("a function", functions=[TOOL["function"]], function_call={"name": "weather"}),
     _chat(
         "a tool's stream",
         tools=[TOOL],
         tool_choice={"type": "function", "function": {"name": "weather"}},
         stream=True,
-        raw=False,
     ),
 ]
 CASES = COMPLETIONS + CHATS

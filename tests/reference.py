@@ -14,10 +14,9 @@ import parity_cases
 
 
 def main() -> None:
-    from via_sd_local import binding  # noqa: F401 - provides llama_cpp
+    from via_sd_local import binding
 
-    import llama_cpp  # noqa: I001
-
+    llama_cpp = binding.import_llama_cpp("llama")
     assert llama_cpp.Llama.__module__ == "llama_cpp.llama"
     task = json.load(sys.stdin)
     cases = {case.name: case for case in parity_cases.CASES}
