@@ -29,6 +29,7 @@ from .api.request import (
 from .api.responses import Envelope, usage_of
 from .api.runner import Runner
 from .binding import interrupts_after, llama, take_errors
+from .drafter_adapter import LlamaDraftModelDrafter
 from .drafters import Drafter
 from .errors import ModelError
 from .samplers import make_sampler
@@ -122,7 +123,7 @@ class Llama(LowLevel):
         self._set_embeddings(False)
         given = self._ours["drafter"] if not isinstance(self._ours["drafter"], str) else None
         if self.draft_model is not None:
-            raise ValueError("draft_model is not supported yet; use drafter='lookup' or draft_model_path")
+            given = LlamaDraftModelDrafter(self.draft_model)
         settings = Settings(
             self.model_path,
             draft=self._ours["draft_model_path"],
@@ -133,10 +134,15 @@ class Llama(LowLevel):
             max_deviation=self._ours["max_deviation"],
             draft_tokens=self._ours["draft_tokens"],
             n_ctx=self._n_ctx,
-            threads=self._ours["draft_n_threads"] or self.n_threads,
+            threads=self.n_threads,
         )
         context = AdoptedContext(AdoptedModel(self.model_path, model), self._ctx.ctx)
-        session = AdoptedSession(settings, context, given)
+        keeps_all = self.context_params.swa_full or not llama.llama_model_n_swa(model)
+        if not keeps_all and settings.resolved_drafter != "none":
+            raise ValueError(
+                "swa_full is False; a cache that forgets cannot take drafts back: leave out one of the two"
+            )
+        session = AdoptedSession(settings, context, given, self._ours["draft_n_threads"], can_rewind=keeps_all)
         self._stack.callback(session.close)
         self._runner = Runner(self, session, logits_all=self._logits_all)
         self._use_one_bos()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,20 @@ class AdoptedContext(Context):
 class AdoptedSession(Session):
     """A session whose verifier is loaded already; `drafter` replaces the one that the settings ask for."""
 
-    def __init__(self, settings: Settings, context: AdoptedContext, drafter: Drafter | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        context: AdoptedContext,
+        drafter: Drafter | None = None,
+        draft_threads: int | None = None,
+        *,
+        can_rewind: bool = True,
+    ) -> None:
+        """`draft_threads` None is as many as the settings say. `can_rewind`: the cache keeps all that it is given."""
+        self._can_rewind = can_rewind
         self._context = context
         self._drafter = drafter
+        self._draft_threads = draft_threads or settings.threads
         super().__init__(settings)
 
     def _load_model(self, *args: Any, **options: Any) -> Model:
@@ -60,7 +72,11 @@ class AdoptedSession(Session):
         return self._context.n_ctx
 
     def _open_verifier(self, settings: Settings, n_ctx: int, mask: LayerMask | None) -> Verifier:
-        return Verifier(self.model, n_ctx=n_ctx, mask=mask, context=self._context)
+        verifier = Verifier(self.model, n_ctx=n_ctx, mask=mask, context=self._context)
+        verifier.can_rewind &= self._can_rewind
+        return verifier
 
-    def _load_drafter(self, *args: Any, **options: Any) -> Drafter | None:
-        return self._drafter if self._drafter is not None else super()._load_drafter(*args, **options)
+    def _load_drafter(self, settings: Settings, n_ctx: int) -> Drafter | None:
+        if self._drafter is not None:
+            return self._drafter
+        return super()._load_drafter(replace(settings, threads=self._draft_threads), n_ctx)
