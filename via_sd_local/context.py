@@ -34,9 +34,7 @@ class Context:
             raise ValueError(f"n_ctx is {n_ctx}; a context needs at least 2 positions, and has at most {MAX_N_CTX}")
         if n_threads is not None and not 1 <= n_threads <= MAX_THREADS:
             raise ValueError(f"threads is {n_threads}; it must be from 1 to {MAX_THREADS}")
-        self.model = model
-        self.n_ctx = n_ctx
-        self.n_threads = n_threads or default_threads()
+        threads = n_threads or default_threads()
         params = llama.llama_context_default_params()
         params.n_ctx = n_ctx
         params.n_batch = params.n_ubatch = min(N_BATCH, n_ctx)
@@ -45,6 +43,7 @@ class Context:
         params.flash_attn_type = FLASH_ATTN[placement.flash_attn]
         params.type_k, params.type_v = CACHE_TYPES[placement.type_k], CACHE_TYPES[placement.type_v]
         params.offload_kqv = placement.offload_kqv
+        params.n_threads = params.n_threads_batch = threads
         params.swa_full = True  # a sliding-window cache of full size can be rewound beyond the window
         params.no_perf = True
         take_errors()
@@ -59,11 +58,14 @@ class Context:
             raise
         if not handle:
             raise NativeError(f"no context of {n_ctx} tokens for {model.path}: {_last_error()}")
+        self._take(model, handle, n_ctx, int(params.n_batch), threads)
+
+    def _take(self, model: Model, handle: int, n_ctx: int, n_batch: int, n_threads: int) -> None:
+        self.model, self.n_ctx, self.n_batch, self.n_threads = model, n_ctx, n_batch, n_threads
         self._handle: int | None = handle
         model.users += 1
-        self._n_batch = int(params.n_batch)
         self._n_vocab = model.n_vocab
-        self._tokens = _Batch(self._n_batch, 0)
+        self._tokens = _Batch(self.n_batch, 0)
         self._embeddings: _Batch | None = None
         self._kept_layer: int | None = None
 
@@ -78,10 +80,13 @@ class Context:
         """Free the cache and the buffers."""
         if self._handle is not None:
             llama.llama_free(self._handle)
-            self._handle = None
-            self.model.users -= 1
-            for batch in filter(None, (self._tokens, self._embeddings)):
-                batch.free()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self._handle = None
+        self.model.users -= 1
+        for batch in filter(None, (self._tokens, self._embeddings)):
+            batch.free()
 
     #
     # decoding
@@ -97,18 +102,18 @@ class Context:
     def decode_embeddings(self, embeddings: Floats, start: int, rows: int) -> Floats:
         """The same for hidden states `[n, n_embd]` in place of token embeddings."""
         if self._embeddings is None:
-            self._embeddings = _Batch(self._n_batch, self.model.n_embd)
+            self._embeddings = _Batch(self.n_batch, self.model.n_embd)
         return self._decode(self._embeddings, embeddings, start, rows)
 
     def _decode(self, batch: _Batch, inputs: npt.NDArray[np.int32] | Floats, start: int, rows: int) -> Floats:
         n = len(inputs)
         assert 0 < n <= self.n_ctx - start
         assert 0 <= rows <= n
-        if n <= self._n_batch:
+        if n <= self.n_batch:
             return self._decode_chunk(batch, inputs, start, rows)
         collected: list[Floats] = []
-        for begin in range(0, n, self._n_batch):
-            chunk = inputs[begin : begin + self._n_batch]
+        for begin in range(0, n, self.n_batch):
+            chunk = inputs[begin : begin + self.n_batch]
             wanted = min(len(chunk), max(0, begin + len(chunk) - (n - rows)))
             logits = self._decode_chunk(batch, chunk, start + begin, wanted)
             if wanted:
@@ -166,7 +171,7 @@ class Context:
 
     def layer_input(self, n: int) -> Floats | None:
         """The kept states of the last decode's `n` tokens, `[n, n_embd]`, copied; None if they are not recorded."""
-        if self._kept_layer is None or n > self._n_batch:
+        if self._kept_layer is None or n > self.n_batch:
             return None
         pointer = get_layer_input(self.handle, self._kept_layer)
         return np.ctypeslib.as_array(pointer, shape=(n, self.model.n_embd)).copy() if pointer else None

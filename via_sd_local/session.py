@@ -39,15 +39,9 @@ class Session:
         rule = parse_rule(settings.thresholds) if settings.thresholds is not None else DEFAULT_RULE
         policy = Policy(settings.resolved_mode, settings.draft_tokens, rule, max_deviation=settings.max_deviation)
         model = self.model = self._load_model(settings.verifier, settings.placement)
-        n_ctx = min(DEFAULT_N_CTX, model.n_ctx_train) if settings.n_ctx is None else settings.n_ctx
-        if n_ctx > model.n_ctx_train:
-            warnings.warn(
-                f"n_ctx is {n_ctx}, but {model.path.name} was trained for {model.n_ctx_train} tokens",
-                RuntimeWarning,
-                stacklevel=4,
-            )
+        n_ctx = self._n_ctx(settings)
         mask = LayerMask.parse(settings.mask, model.n_layer) if settings.mask is not None else None
-        verifier = Verifier(model, n_ctx=n_ctx, mask=mask, n_threads=settings.threads)
+        verifier = self._open_verifier(settings, n_ctx, mask)
         self._open.append(verifier)
         drafters: list[Drafter] = []
         for kind in settings.resolved_drafter.split("+") if settings.resolved_drafter != "none" else ():
@@ -59,6 +53,19 @@ class Session:
         costs = costs_of(verifier, drafters) if automatic or unsure else None
         self.engine = Engine(verifier, drafters, policy, costs)
         self._open.append(self.engine)
+
+    def _n_ctx(self, settings: Settings) -> int:
+        trained = self.model.n_ctx_train
+        if settings.n_ctx is not None and settings.n_ctx > trained:
+            warnings.warn(
+                f"n_ctx is {settings.n_ctx}, but {self.model.path.name} was trained for {trained} tokens",
+                RuntimeWarning,
+                stacklevel=5,
+            )
+        return min(DEFAULT_N_CTX, trained) if settings.n_ctx is None else settings.n_ctx
+
+    def _open_verifier(self, settings: Settings, n_ctx: int, mask: LayerMask | None) -> Verifier:
+        return Verifier(self.model, n_ctx=n_ctx, mask=mask, n_threads=settings.threads)
 
     def _load_model(self, name: str, placement: Placement) -> Model:
         model = Model(resolve(name), placement)
