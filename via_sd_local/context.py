@@ -38,7 +38,6 @@ class Context:
         params = llama.llama_context_default_params()
         params.n_ctx = n_ctx
         params.n_batch = params.n_ubatch = min(N_BATCH, n_ctx)
-        params.n_threads = params.n_threads_batch = self.n_threads
         placement = model.placement
         params.flash_attn_type = FLASH_ATTN[placement.flash_attn]
         params.type_k, params.type_v = CACHE_TYPES[placement.type_k], CACHE_TYPES[placement.type_v]

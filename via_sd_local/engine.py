@@ -165,6 +165,7 @@ class Engine:
             self.stats,
             list(prompt),
             end,
+            watcher,
         )
         if not stops_at_end:
             generation.end_tokens = frozenset()

@@ -139,7 +139,7 @@ class Generation:
         for index, drafter in enumerate(self.drafters):
             if drafter is not None:
                 with self._drafter_may_fail(index):
-                    drafter.begin(self._record)
+                    drafter.begin(self._record_draft)
         while True:
             yield step
             if step.finish_reason is not None:
