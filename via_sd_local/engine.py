@@ -87,10 +87,14 @@ class Engine:
             return None
         return Pace(costs, routes=_ROUTES[self.policy.mode], free=self.drafter.is_free)
 
-    def close(self) -> None:
-        """Free the contexts; the models are the caller's."""
+    def release(self) -> None:
+        """End the generation that runs and begin no other; the parts stay open, for another engine."""
         self._generation += 1
         self._closed = True
+
+    def close(self) -> None:
+        """Free the contexts; the models are the caller's."""
+        self.release()
         self.verifier.close()
         if self.drafter is not None:
             self.drafter.close()
