@@ -97,6 +97,7 @@ class RichDisplay(Display):
         super().__init__()
         self._out, self._err = out, err
         self._colors = False
+        self._empty = True
         self._text = ""  # of the part that may still be rendered
         self._hopeless = False  # the part cannot be replaced: it has left the screen, or its place is not known
         self._size = (0, 0)
@@ -116,12 +117,14 @@ class RichDisplay(Display):
         from .screen import Rows
 
         self._colors = colors
+        self._empty = True
         self._size = self._terminal_size()
         self._text, self._rows, self._hopeless = "", Rows(self._size[0]), False
 
     def push(self, pieces: Sequence[Piece]) -> None:
         from .screen import printable
 
+        self._empty = self._empty and not any(piece.text for piece in pieces)
         if self._colors:
             for piece in pieces:
                 self._out.print(
@@ -139,7 +142,7 @@ class RichDisplay(Display):
             self._render_whole_blocks()
 
     def end(self, *, stopped: bool = False) -> None:
-        if self._colors or not self._render(self._text):
+        if not (self._empty and stopped) and (self._colors or not self._render(self._text)):
             self._out.print()
         if stopped:
             self.note("[stopped]")

@@ -84,7 +84,8 @@ class Chat:
                 self._stopped = True
             with interrupts_after():
                 self.display.end(stopped=self._stopped)
-                self._say_status()
+                if self.dialogue.pieces or not self._stopped:
+                    self._say_status()
 
     def _say_status(self) -> None:
         dialogue, engine = self.dialogue, self.dialogue.session.engine
