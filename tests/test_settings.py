@@ -12,6 +12,7 @@ from via_sd_local.settings import Settings
 DRAFT = {"draft": "small.gguf"}
 LOOKUP = {"drafter": "lookup"}
 MASK = {"mask": "12-17"}
+NO_PROFILE = {"profile": None}
 
 
 @pytest.mark.parametrize(
@@ -24,7 +25,9 @@ MASK = {"mask": "12-17"}
         (DRAFT | {"drafter": "model"}, Mode.SD, "model"),
         (LOOKUP, Mode.SD, "lookup"),
         (LOOKUP | {"mode": "sd"}, Mode.SD, "lookup"),
-        (DRAFT | MASK | {"mode": "exact"}, Mode.EXACT, "model"),
+        (DRAFT | {"max_deviation": 0.05}, Mode.SD, "model"),
+        (DRAFT | {"mode": "tiered", "max_deviation": 0.05}, Mode.TIERED, "model"),
+        (DRAFT | MASK | NO_PROFILE | {"mode": "exact"}, Mode.EXACT, "model"),
         (LOOKUP | MASK | {"mode": "tiered", "thresholds": "0.5,0.5"}, Mode.TIERED, "lookup"),
     ],
 )
@@ -42,8 +45,11 @@ def test_auto_follows_from_what_is_given(options: dict[str, Any], mode: Mode, dr
         ({"drafter": "model"}, r"'model' needs a draft model \(draft\)"),
         (DRAFT | LOOKUP, r"drafter 'lookup' does not use the draft model 'small.gguf'"),
         (DRAFT | {"drafter": "none"}, r"drafter 'none' does not use the draft model 'small.gguf'"),
-        (LOOKUP | {"mode": "exact"}, r"mode 'exact' needs a mask \(mask\)"),
-        (DRAFT | {"mode": "tiered"}, r"mode 'tiered' needs a mask \(mask\)"),
+        (LOOKUP | NO_PROFILE | {"mode": "exact"}, r"mode 'exact' needs a mask \(mask\).* calibrate makes"),
+        (DRAFT | NO_PROFILE | {"mode": "tiered"}, r"mode 'tiered' needs a mask \(mask\).* calibrate makes"),
+        (DRAFT | {"mode": "sd", "max_deviation": 0.1}, r"max_deviation is for the modes auto and tiered; mode 'sd'"),
+        (DRAFT | {"max_deviation": 2.0}, r"max_deviation is 2.0; it is a share, from 0 to 1"),
+        (DRAFT | NO_PROFILE | {"max_deviation": 0.1}, r"max_deviation in mode 'auto' needs a routing profile"),
         (MASK, r"mask is for the modes exact and tiered; this is mode 'plain'"),
         (DRAFT | MASK, r"mask is for the modes exact and tiered; this is mode 'sd'"),
         (LOOKUP | {"thresholds": "0.5,0.5"}, r"thresholds is for the modes exact and tiered; this is mode 'sd'"),
