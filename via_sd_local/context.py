@@ -27,8 +27,11 @@ def default_threads() -> int:
 class Context:
     """A KV cache of `n_ctx` positions over a model; the caller keeps track of what is in it."""
 
-    def __init__(self, model: Model, *, n_ctx: int, n_threads: int | None = None) -> None:
-        """Allocate; ValueError for impossible sizes, NativeError when llama.cpp cannot allocate."""
+    def __init__(self, model: Model, *, n_ctx: int, n_threads: int | None = None, sequences: int = 1) -> None:
+        """Allocate; ValueError for impossible sizes, NativeError when llama.cpp cannot allocate.
+
+        More than one sequence share the positions; the methods here use the first one only.
+        """
         if not 2 <= n_ctx <= MAX_N_CTX:
             raise ValueError(f"n_ctx is {n_ctx}; a context needs at least 2 positions, and has at most {MAX_N_CTX}")
         if n_threads is not None and not 1 <= n_threads <= MAX_THREADS:
@@ -40,6 +43,7 @@ class Context:
         params.n_ctx = n_ctx
         params.n_batch = params.n_ubatch = min(N_BATCH, n_ctx)
         params.n_threads = params.n_threads_batch = self.n_threads
+        params.n_seq_max, params.kv_unified = sequences, sequences > 1
         params.swa_full = True  # a sliding-window cache of full size can be rewound beyond the window
         params.no_perf = True
         take_errors()
@@ -105,13 +109,18 @@ class Context:
         return np.concatenate(collected) if collected else np.empty((0, self._n_vocab), np.float32)
 
     def _decode_chunk(self, batch: _Batch, inputs: npt.NDArray[np.int32] | Floats, start: int, rows: int) -> Floats:
-        handle = self.handle  # first of all: a closed context's batch is gone, too
+        _ = self.handle  # first of all: a closed context's batch is gone, too
         batch.fill(inputs, start, rows)
-        status = llama.llama_decode(handle, batch.native)
+        return self._run(batch.native, start, rows)
+
+    def _run(self, native: llama.llama_batch, start: int, rows: int) -> Floats:
+        """Decode a batch that begins at position `start` and wants so many rows."""
+        handle = self.handle
+        status = llama.llama_decode(handle, native)
         if status != 0:
             why = "the KV cache has no free slot" if status == 1 else _last_error()
             raise NativeError(
-                f"llama_decode failed on {len(inputs)} tokens at position {start} (status {status}): {why}"
+                f"llama_decode failed on {native.n_tokens} tokens at position {start} (status {status}): {why}"
             )
         if rows == 0:
             return np.empty((0, self._n_vocab), np.float32)
