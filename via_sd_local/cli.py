@@ -5,7 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 
-from . import __version__, complete, console, doctor, models_command, testbed_command
+from . import (
+    __version__,
+    calibrate_command,
+    complete,
+    console,
+    doctor,
+    models_command,
+    profiles_command,
+    testbed_command,
+)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -19,6 +28,8 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     complete.add_parser(commands)
     models_command.add_parser(commands)
+    calibrate_command.add_parser(commands)
+    profiles_command.add_parser(commands)
     testbed_command.add_parser(commands)
     doctor.add_parser(commands)
     return parser

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
@@ -286,6 +287,18 @@ def parse(data: Any, where: str) -> Profile:
         return from_json(Profile, data)
     except ValueError as error:
         raise ModelError(f"{where}: {error}; {_REMEDY}") from None
+
+
+def check_writable(path: Path) -> None:
+    """Raise OSError, as the system reports it, where no file can be put there; nothing changes but missing folders."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    probe = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        probe.touch(exist_ok=False)
+    finally:
+        probe.unlink(missing_ok=True)
 
 
 def write(text: str, path: Path) -> None:

@@ -36,6 +36,8 @@ def time_passes(verifier: Verifier, drafter: Drafter | None, heard: Progress, ro
     costs = Costs()
     for _ in range(rounds):
         for kind, row in measure(verifier, drafter, ROUND_SECONDS).to_json().items():
+            if kind == "prefill":  # of the drafter; no decision depends on it
+                continue
             for size, seconds in row.items():
                 costs.observe(kind, int(size), seconds)
         heard()
@@ -83,14 +85,6 @@ class Tiers:
         return Delta(*(round(value, 6) for value in (q_p, u_p, q_u, objective.delta(q_p, u_p, q_u))))
 
 
-def halves(recording: Recording) -> tuple[Recording, Recording]:
-    """The first, third, … and the second, fourth, … answer; ValueError for fewer than two answers."""
-    answers = recording.answers
-    if len(answers) < 2:
-        raise ValueError(f"thresholds need at least 2 held-out answers, and there are {len(answers)}; give more text")
-    return Recording(answers[::2]), Recording(answers[1::2])
-
-
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """What was predicted of each mode, and what follows from it."""
@@ -100,20 +94,19 @@ class Comparison:
     verdict: Verdict
 
 
-def compare(recording: Recording, costs: Costs, heard: Progress = lambda: None) -> Comparison:
-    """Predict all modes that the recording has tiers for; `heard` after each replay, of which there are some hundred.
+def compare(searched: Recording, held_out: Recording, costs: Costs, heard: Progress = lambda: None) -> Comparison:
+    """Predict all modes that the recordings have tiers for; `heard` after each replay, of which there are some hundred.
 
-    Thresholds come from one half of the answers, their evidence from the other, speeds from all. The halves are the
-    answers of odd and even number: where answers to the same kind of prompt follow each other, both have every kind.
+    Speeds and the evidence for thresholds are of the held-out answers, and of nothing else.
     """
-    tiers = Tiers.of(recording)
+    tiers = Tiers.of(held_out)
 
-    def run(policy: Policy, part: Recording = recording) -> Outcome:
-        replayed = replay(part, costs, policy)
+    def run(policy: Policy, answers: Recording) -> Outcome:
+        replayed = replay(answers, costs, policy)
         return Outcome(tuple(replayed.counts), replayed.tokens_per_second)
 
     def speed(policy: Policy) -> float:
-        result = run(policy).tokens_per_second
+        result = run(policy, held_out).tokens_per_second
         heard()
         return result
 
@@ -123,12 +116,11 @@ def compare(recording: Recording, costs: Costs, heard: Progress = lambda: None) 
         return Comparison(Speeds(plain, sd, None, None), (), decide(plain, sd, None, {}))
     exact: dict[Rule, float] = {rule: speed(Policy(Mode.EXACT, rule=rule)) for rule in _EXACT_RULES}
     best = max(exact, key=lambda rule: exact[rule])
-    parts = halves(recording)
 
-    def attempt(half: Recording) -> Callable[[Rule], Outcome]:
-        return lambda rule: run(Policy(Mode.TIERED, rule=rule), half)
+    def attempt(answers: Recording) -> Callable[[Rule], Outcome]:
+        return lambda rule: run(Policy(Mode.TIERED, rule=rule), answers)
 
-    chosen = search.calibrate(attempt(parts[0]), attempt(parts[1]), LEVELS, RULES, heard)
+    chosen = search.calibrate(attempt(searched), attempt(held_out), LEVELS, RULES, heard)
     tables: dict[float, dict[str, Thresholds]] = {}
     smaller: dict[str, Thresholds] = {}
     for level in sorted(chosen):

@@ -1,11 +1,11 @@
 """From recorded answers to thresholds that keep a budget of deviation, without fooling oneself.
 
-Of many thresholds tried on one text, some look better than they are. So the held-out answers are halved. The first half
-only orders the thresholds of a rule, from the most careful to the fastest. Along this order, fixed before, the second
-half is asked for each: is the upper bound of its deviation within the level? The walk ends at the first no, and the
-last yes is taken. In such a walk errors do not add up: the chance that the taken one's true share exceeds the level is
-that of a single bound (fixed-sequence testing; Angelopoulos et al., "Learn then test", 2021). The rules share the
-allowed 5 %, since the fastest of them is picked in the end.
+Of many thresholds tried on one text, some look better than they are. So there are two texts. The first (that of the
+search for the mask) only orders the thresholds of a rule, from the most careful to the fastest. Along this order, fixed
+before, the second (held out until then) is asked for each: is the upper bound of its deviation within the level? The
+walk ends at the first no, and the fastest yes is taken. In such a walk errors do not add up: the chance that the true
+share of any yes exceeds the level is that of a single bound (fixed-sequence testing; Angelopoulos et al., "Learn then
+test", 2021). The rules share the allowed 5 %, since the fastest of them is picked in the end.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Try: TypeAlias = Callable[[Rule], Outcome]
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The rule's thresholds for a level, or None and why; `outcome` and `bound` are by the second half.
+    """The rule's thresholds for a level, or None and why; `outcome` and `bound` are by the held-out text.
 
     Where there is none, they are those of the first candidate that was turned down.
     """
@@ -79,8 +79,8 @@ def walk(tried: Sequence[tuple[Rule, Outcome]]) -> list[Rule]:
 
 
 def calibrate(
-    first: Try,
-    second: Try,
+    ordering: Try,
+    held_out: Try,
     levels: Sequence[float],
     kinds: Sequence[type[Rule]] = RULES,
     progress: Callable[[], None] = lambda: None,
@@ -95,18 +95,21 @@ def calibrate(
     confidence = 1 - (1 - CONFIDENCE) / len(kinds)
     chosen: dict[float, dict[str, Chosen]] = {level: {} for level in levels}
     for kind in kinds:
-        steps = walk([(rule, heard(first, rule)) for rule in candidates(kind)])
+        steps = walk([(rule, heard(ordering, rule)) for rule in candidates(kind)])
         seen: list[tuple[Rule, Outcome, float]] = []
         for level in sorted(levels):
-            taken: tuple[Rule, Outcome, float] | None = None
+            accepted: list[tuple[Rule, Outcome, float]] = []
             for index, rule in enumerate(steps):
                 if index == len(seen):
-                    outcome = heard(second, rule)
+                    outcome = heard(held_out, rule)
                     seen.append((rule, outcome, discounted_bound(outcome.counts, confidence)))
                 if seen[index][2] > level:
                     break
-                taken = seen[index]
-            chosen[level][kind.name] = Chosen(*taken) if taken else _turned_down(seen[0], level, confidence)
+                accepted.append(seen[index])
+            if accepted:  # of equally fast ones the most careful
+                chosen[level][kind.name] = Chosen(*max(accepted, key=lambda step: step[1].tokens_per_second))
+            else:
+                chosen[level][kind.name] = _turned_down(seen[0], level, confidence)
     return chosen
 
 
