@@ -106,7 +106,7 @@ def draw_frontier(figure: Figure, profile: Profile) -> None:
             axes.plot(*zip(*points, strict=True), marker=marker, lw=1, alpha=0.8, label=f"tiered, {rule}, lossy")
     axes.set(xlabel="allowed deviation, % of tokens", ylabel="predicted tokens a second")
     axes.set_xticks([100 * level.max_deviation for level in profile.levels])
-    axes.set_ylim(bottom=0)
+    axes.set(xlim=(0, 105 * max(level.max_deviation for level in profile.levels)), ylim=(0, None))
     axes.legend(fontsize=8)
     draft = f" with {profile.draft.file}" if profile.draft else ""
     axes.set_title(f"{profile.verifier.file}{draft}", fontsize=9)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from .. import __version__
 from ..binding import build_info
@@ -15,8 +18,9 @@ from ..catalog import resolve
 from ..context import default_threads
 from ..costs import Costs
 from ..dimr.answers import Answer, answers, from_json, to_json
+from ..dimr.evaluation import teacher_forced
 from ..dimr.texts import Prompt, load_texts, split
-from ..drafters import ModelDrafter
+from ..drafters import ModelDrafter, check_vocabulary
 from ..errors import ModelError
 from ..fingerprint import Fingerprint
 from ..machine import machine
@@ -70,9 +74,11 @@ class Calibration:
     def run(self) -> Calibrated:
         """Do what is left to do; KeyboardInterrupt ends the search, and anything else at once."""
         with self.work.alone(), closing(Model(self.verifier_path)) as model, self._draft_model() as draft:
+            if draft is not None:
+                check_vocabulary(draft, model)
             given = LayerMask.parse(self.plan.mask, model.n_layer) if self.plan.mask is not None else None
             made = self._answers(model)
-            found = None if given is not None else self._search(model, made.searched)
+            found = None if given is not None else self._search(model, draft, made.searched)
             mask = given if given is not None else found.mask if found is not None else LayerMask.of(model.n_layer)
             searched, held_out = self._recordings(model, draft, mask, made)
             costs, no_resume = self._costs(model, draft, mask)
@@ -144,8 +150,28 @@ class Calibration:
             return []
         return known if len(known) <= len(prompts) else []
 
-    def _search(self, model: Model, searched: list[Answer]) -> Found:
-        return find_mask(model, searched, self.plan, self.threads, self.work, self.bars)
+    def _search(self, model: Model, draft: Model | None, searched: list[Answer]) -> Found:
+        """Find the mask; what masks are worth must be the same when the search is resumed, so its costs are kept."""
+        name = f"costs-{self.threads}-{self.draft_print.hash[:12] if self.draft_print else 'alone'}.json"
+        costs = self.work.load(name, lambda path: Costs.from_json(json.loads(path.read_text(encoding="utf-8"))))
+        if costs is None or not costs.knows("full"):
+            costs, _ = self._costs(model, draft, LayerMask.of(model.n_layer))
+            self.work.save_json(name, costs.to_json())
+        draft_agreement = None
+        if draft is not None:
+            rows = teacher_forced(draft, searched, n_threads=self.threads)
+            choices = [token for answer in searched for token in answer.tokens]
+            draft_agreement = float((rows.best == np.array(choices)).mean())
+        return find_mask(
+            model,
+            searched,
+            self.plan,
+            costs=costs,
+            draft_agreement=draft_agreement,
+            threads=self.threads,
+            work=self.work,
+            bars=self.bars,
+        )
 
     def _recordings(
         self, model: Model, draft: Model | None, mask: LayerMask, made: _Answers

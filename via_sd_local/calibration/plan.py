@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
-STRATEGIES = ("guided", "paper", "random")
+Strategy: TypeAlias = Literal["guided", "paper", "random"]
+STRATEGIES: tuple[Strategy, ...] = ("guided", "paper", "random")
 DEFAULT_MINUTES = 10.0
 
 
@@ -19,7 +21,7 @@ class Plan:
     verifier: str
     draft: str | None = None
     text: str | None = None
-    strategy: str = "guided"
+    strategy: Strategy = "guided"
     minutes: float | None = None
     evaluations: int | None = None
     skip_ratio: float | None = None
@@ -37,6 +39,7 @@ class Plan:
             ("evaluations", self.evaluations, 1),
             ("answer_tokens", self.answer_tokens, 2),
             ("seed", self.seed, 0),
+            ("threads", self.threads, 1),
         ):
             if value is not None and value < least:
                 raise ValueError(f"{name} is {value}; it must be at least {least}")
@@ -50,8 +53,6 @@ class Plan:
                 raise ValueError("a mask was given, so there is no search: leave out minutes, evaluations, skip_ratio")
 
     @property
-    def seconds(self) -> float | None:
-        """The budget of the search in time; None where it is in evaluations."""
-        if self.evaluations is not None:
-            return None
-        return 60 * (self.minutes or DEFAULT_MINUTES)
+    def minutes_of_search(self) -> float:
+        """The budget of the search in time, where it is not in evaluations."""
+        return DEFAULT_MINUTES if self.minutes is None else self.minutes
