@@ -48,10 +48,11 @@ def close(top: TopLogits, logits: np.ndarray) -> None:
     reference = TopLogits.of(logits)
     found = np.take_along_axis(logits, top.ids, axis=1)
     expected = found - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-    difference = np.abs(top.log_probs - expected)
-    assert difference.max() < 0.2, difference.max()  # K/V are in float16; another mask makes it 1 and more
-    assert difference.mean() < 0.01
-    assert (top.best == reference.best).mean() > 0.97
+    difference = np.abs(top.log_probs - expected).max(axis=1)
+    # K/V are in float16, and a router of experts may tip; another mask moves most rows by 1 and more
+    assert (difference > 0.2).mean() < 0.15, difference
+    assert np.median(difference) < 0.05
+    assert (top.best == reference.best).mean() > 0.9
 
 
 @pytest.fixture

@@ -43,7 +43,9 @@ class Context:
         params.n_ctx = n_ctx
         params.n_batch = params.n_ubatch = min(N_BATCH, n_ctx)
         params.n_threads = params.n_threads_batch = self.n_threads
-        params.n_seq_max, params.kv_unified = sequences, sequences > 1
+        if sequences > 1:
+            params.n_seq_max, params.kv_unified = sequences, True
+            params.flash_attn_type = llama.LLAMA_FLASH_ATTN_TYPE_DISABLED  # on CPUs slower for batches below 64 tokens
         params.swa_full = True  # a sliding-window cache of full size can be rewound beyond the window
         params.no_perf = True
         take_errors()
