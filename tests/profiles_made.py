@@ -32,9 +32,9 @@ def level(max_deviation: float, mode: str, rule: str | None, speed: float = 50.0
     """A level with one rule, or with none."""
     if rule is None:
         why = "too little evidence: 100 tokens, and at least 298 are needed"
-        return Level(max_deviation, mode, {"joint": Thresholds(None, 100, 0, 0.03, None, why)})
+        return Level(max_deviation, mode, {"joint": Thresholds(None, 100, 0, 0, 0.03, None, why)})
     return Level(
-        max_deviation, mode, {rule.partition(":")[0]: Thresholds(rule, 600, 2, max_deviation * 0.9, speed, None)}
+        max_deviation, mode, {rule.partition(":")[0]: Thresholds(rule, 600, 2, 4, max_deviation * 0.9, speed, None)}
     )
 
 

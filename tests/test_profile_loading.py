@@ -234,7 +234,8 @@ def test_profiles_are_listed_and_shown(run: Run, put: Callable[..., Path]) -> No
         "the draft agrees with the full model on 81.0 % of them",
         "criterion Δ(u) is +0.100 nats a token, above 0",
         "predicted tokens a second on a machine, 1 thread:",
-        "tiered, at most 5 %       35.0   lossy: joint:0,0; 2 of 600 tokens deviated, at most 4.5 % (95 % sure)",
+        "tiered, at most 5 %       35.0   lossy: 1.0 % of 600 tokens deviated (of the slim tier 2: at most 4.5 %, "
+        "95 % sure); joint:0,0",
         "Recommended: sd, which does not change the text.",
         "With --max-deviation 0.05 or more: tiered, which is lossy; 17 % faster at 5 %.",
     ):

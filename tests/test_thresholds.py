@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
@@ -13,7 +11,7 @@ from via_sd_local.calibration.evidence import (
     least_evidence,
     upper_bound,
 )
-from via_sd_local.calibration.thresholds import Outcome, calibrate, candidates, walk
+from via_sd_local.calibration.thresholds import Outcome, Try, calibrate, candidates, walk
 from via_sd_local.gate import RULES, JointRule, Rule
 
 LEVELS = (0.01, 0.02, 0.05, 0.10)
@@ -69,13 +67,13 @@ def true_deviation(rule: Rule) -> float:
     return 0.12 * (1 - rule.accept) + 0.1 * (1 - rule.rewrite) ** 2 + 0.002
 
 
-def world(seed: int, answers: int, *, clustered: bool = False) -> Callable[[Rule], Outcome]:
+def world(seed: int, answers: int, *, clustered: bool = False) -> Try:
     """Draws what a rule does to answers of 100 tokens; the same tokens deviate for every rule that is loose enough."""
     random = np.random.default_rng(seed)
     luck = random.random((answers, 100))
     burden = random.gamma(1.0, 1.0, answers) if clustered else np.ones(answers)
 
-    def attempt(rule: Rule) -> Outcome:
+    def attempt(rule: Rule, _level: float) -> Outcome:
         share = np.minimum(true_deviation(rule) * burden, 1)[:, None]
         counts = tuple((int(hits), 100) for hits in (luck < share).sum(axis=1))
         return Outcome(counts, 10 + 100 * true_deviation(rule))
@@ -102,7 +100,7 @@ def test_choosing_by_the_same_text_would_have_been_too_lucky() -> None:
     """What the walk protects from: the fastest of many whose point estimate keeps the level does not keep it."""
     seeds, kept = 100, 0
     for seed in range(seeds):
-        tried = [(rule, world(seed, 12)(rule)) for rule in candidates(JointRule)]
+        tried = [(rule, world(seed, 12)(rule, 0.05)) for rule in candidates(JointRule)]
         best = max((t for t in tried if t[1].deviation <= 0.05), key=lambda t: t[1].tokens_per_second)[0]
         kept += true_deviation(best) <= 0.05
     assert kept < 0.8 * seeds
@@ -124,28 +122,28 @@ def test_too_little_evidence_is_said_not_guessed() -> None:
 
 
 def test_a_slim_tier_that_always_deviates_gets_no_thresholds() -> None:
-    def bad(rule: Rule) -> Outcome:
+    def bad(_rule: Rule, _level: float) -> Outcome:
         return Outcome(((30, 100),) * 10, 10.0)
 
     chosen = calibrate(bad, bad, LEVELS)[0.1]["ratio"]
     assert chosen.rule is None
-    assert chosen.why == "even the most careful thresholds deviate in 300 of 1000 tokens"
+    assert chosen.why == "even with the most careful thresholds, 300 of 1000 tokens deviate"
 
 
 def test_every_trial_is_heard_of() -> None:
     heard: list[int] = []
-    tried: list[list[Rule]] = [[], []]
+    tried: list[list[tuple[float, Rule]]] = [[], []]
 
-    def counted(half: int) -> Callable[[Rule], Outcome]:
+    def counted(half: int) -> Try:
         attempt = world(half, 12)
 
-        def wrapped(rule: Rule) -> Outcome:
-            tried[half].append(rule)
-            return attempt(rule)
+        def wrapped(rule: Rule, level: float) -> Outcome:
+            tried[half].append((level, rule))
+            return attempt(rule, level)
 
         return wrapped
 
     calibrate(counted(0), counted(1), LEVELS, progress=lambda: heard.append(1))
-    assert tried[0] == [rule for kind in RULES for rule in candidates(kind)]
+    assert tried[0] == [(level, rule) for level in LEVELS for kind in RULES for rule in candidates(kind)]
     assert len(heard) == len(tried[0]) + len(tried[1])
-    assert len(set(tried[1])) == len(tried[1]) < len(tried[0])  # one trial serves all levels
+    assert len(set(tried[1])) == len(tried[1]) < len(tried[0])

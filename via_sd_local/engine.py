@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 
+from .budget import Budget
 from .costs import Costs
 from .drafters import Drafter
 from .generation import Generation, Step
@@ -64,6 +65,7 @@ class Engine:
         self.policy = policy
         self.stats = Stats(policy.mode.value)
         self.pace = self._make_pace(costs or Costs())
+        self.budget = Budget(policy.max_deviation)
         self._generation = 0
         self._closed = False
 
@@ -85,7 +87,13 @@ class Engine:
     def _make_pace(self, costs: Costs) -> Pace | None:
         if self.policy.draft_tokens is not None or self.drafter is None:
             return None
-        return Pace(costs, routes=_ROUTES[self.policy.mode], free=self.drafter.is_free)
+        lossy = self.policy.mode is Mode.TIERED
+        return Pace(
+            costs,
+            routes=_ROUTES[self.policy.mode],
+            free=self.drafter.is_free,
+            max_deviation=(self.policy.max_deviation or 0.0) if lossy else 0.0,
+        )
 
     def close(self) -> None:
         """Free the contexts; the models are the caller's."""
@@ -130,6 +138,15 @@ class Engine:
         self.stats = Stats(self.policy.mode.value, prompt_tokens=len(prompt))
         drafter = self.drafter if self.policy.mode is not Mode.PLAIN else None
         generation = Generation(
-            self.verifier, drafter, self.policy, self.pace, sampler, compares, self.stats, list(prompt), end
+            self.verifier,
+            drafter,
+            self.policy,
+            self.pace,
+            self.budget,
+            sampler,
+            compares,
+            self.stats,
+            list(prompt),
+            end,
         )
         return generation.run(lambda: self._generation == mine)

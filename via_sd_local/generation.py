@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias
 
 from .arrays import Floats
 from .audit import Audit
+from .budget import Budget
 from .drafters import Draft, Drafter, always
 from .gate import Region, Verdict, judge
 from .pace import Pace
@@ -61,13 +62,14 @@ class Generation:
         drafter: Drafter | None,
         policy: Policy,
         pace: Pace | None,
+        budget: Budget,
         sampler: Sampler,
         compares: bool,
         stats: Stats,
         prompt: list[int],
         end: int,
     ) -> None:
-        """`pace` chooses the lengths of drafts, None where the policy fixes them.
+        """`pace` chooses the lengths of drafts, None where the policy fixes them; `budget` is the engine's.
 
         `compares`: drafts are no samples, and the target's own draws are compared with them; then the text does not
         depend on the lengths of drafts.
@@ -78,14 +80,15 @@ class Generation:
         self.drafter = drafter
         self.policy = policy
         self.pace = pace
+        self.budget = budget
         self.compares = compares
         self.sampler = sampler
         self.stats = stats
         self.text = prompt
         self.end = end
         self.end_tokens = verifier.model.eog
-        self.mode = policy.mode
         self.rule = policy.rule
+        self.trusts_slim = True  # tiered: until it has cost too many deviations
         self.audit = Audit()
         # audits need the logits of many positions: as many as `sd` has anyway, or 0.25 % of the model's memory
         self.usual_rows = (policy.draft_tokens or 3) + 1
@@ -127,7 +130,7 @@ class Generation:
             yield step
             if step.finish_reason is not None:
                 return
-            step = self._commit(rounds[self.mode]())
+            step = self._commit(rounds[self.policy.mode]())
             self.stats.blocks += bool(step.tokens)  # not the block of an end token alone
 
     def _commit(self, block: Block) -> Step:
@@ -266,7 +269,9 @@ class Generation:
         if not draft.tokens:
             return self._escalated(draft, 0, self.text[-1:])
         pending = verifier.n_kv - verifier.n_full
-        if self.pace and not self.pace.slim_first(draft.confidences, len(draft.tokens), pending):
+        due = len(self.audit) > 0 and len(self.audit) + len(draft.tokens) >= self.policy.audit_every
+        slim_first = not self.pace or (not due and self.pace.slim_first(draft.confidences, len(draft.tokens), pending))
+        if self.budget.is_spent or not (self.trusts_slim and slim_first):
             return self._escalated(draft, 0, [self.text[-1], *draft.tokens], seen=False)
         slim = verifier.slim([self.text[-1], *draft.tokens])
         self.audit.begin(sampler)
@@ -277,7 +282,7 @@ class Generation:
         ended = bool(kept) and kept[-1] in self.end_tokens
         forced = len(self.audit) >= self.policy.audit_every and not ended
         if self.pace:
-            self.pace.observe_slim(draft.confidences, verdict.region is Region.C or forced)
+            self.pace.observe_slim(draft.confidences, verdict.region is Region.C or forced, verdict.sure)
         if verdict.region is Region.C or forced:
             self.stats.audits += verdict.region is not Region.C
             self._count(replace(verdict, region=Region.C if verdict.region is Region.C else Region.A, sure=False))
@@ -316,7 +321,9 @@ class Generation:
         row = audited  # where the logits begin that judge draft[kept]
         deviations = self.stats.deviating
         first = self.audit.check(logits[:audited], known - kept, self.stats, self.end_tokens)
-        if self.stats.deviating > deviations and self._budget_is_spent():
+        self.budget.earn(audited)
+        self.budget.spend(self.stats.deviating - deviations)
+        if self.stats.deviating > deviations and self.budget.is_spent:
             self._tighten()
             if first is not None:
                 row, kept = row - kept + first.position, first.position
@@ -326,12 +333,22 @@ class Generation:
         proposals: list[Distribution | None] = [*draft.proposals[kept:]]
         if seen and proposals:
             proposals[0] = None
-        decided = verify(self.sampler, draft.tokens[kept:], proposals, logits[row:], self.end_tokens)
+        lenient: list[int] = []  # draft tokens that the full verifier lets through though it would choose others
+
+        def lets_through(position: int, gap: float) -> bool:
+            if self.budget.lets_through(gap):
+                lenient.append(position)
+            return lenient[-1:] == [position]
+
+        decided = verify(self.sampler, draft.tokens[kept:], proposals, logits[row:], self.end_tokens, lets_through)
+        self.budget.earn(len(decided))
+        self.stats.audited["C"] += len(decided)
+        self.stats.deviations["C"] += len(lenient)
         if draft.tokens:
             accepted = kept + common_prefix(decided, draft.tokens[kept:])
             self._learn("slim" if seen else "full", draft, accepted)
             self._observe(accepted)
-        tiers = [Tier.DRAFT] * kept + [Tier.FULL] * len(decided)
+        tiers = [Tier.DRAFT] * kept + [Tier.DRAFT if i in lenient else Tier.FULL for i in range(len(decided))]
         return self._settle(Block(draft.tokens[:kept] + decided, tiers))
 
     def _audited(self, draft: Draft, kept: int) -> int:
@@ -339,19 +356,12 @@ class Generation:
         spare = self.usual_rows - (len(draft.tokens) - kept + 1)
         return min(len(self.audit), max(kept, spare, self.audit_rows))
 
-    def _budget_is_spent(self) -> bool:
-        budget = self.policy.max_deviation
-        if budget is None:
-            return False
-        slack = 1 if budget > 0 else 0  # one token is no evidence yet
-        return self.stats.deviating > budget * sum(self.stats.audited.values()) + slack
-
     def _tighten(self) -> None:
         """Ask for more confidence; after the third time, leave nothing to the slim verifier."""
         self.stats.tightened += 1
         self.rule = self.rule.tighter()
         if self.stats.tightened > 3:
-            self.mode = Mode.SD
+            self.trusts_slim = False
 
     def _count(self, verdict: Verdict) -> None:
         self.stats.regions["A"] += verdict.kept

@@ -90,13 +90,15 @@ class Delta:
 class Thresholds:
     """What one region rule can do at one level; `rule` is None where none is known to keep it, and `why` says why.
 
-    `deviations` of `tokens` emitted tokens were not the full model's choice, on texts that the thresholds were not
-    chosen by; `bound` is the upper end of a one-sided 95 % interval of their share, the same for all rules at once.
+    Of `tokens` emitted tokens, on texts that the thresholds were not chosen by, the slim tier decided `deviations` in
+    another way than the full model would have; `bound` is the upper end of a one-sided 95 % interval of their share,
+    for all rules at once. The full tier itself let `lenient` others through, as far as the budget allowed.
     """
 
     rule: str | None
     tokens: int
     deviations: int
+    lenient: int
     bound: float
     tokens_per_second: float | None
     why: str | None
@@ -104,8 +106,9 @@ class Thresholds:
     def __post_init__(self) -> None:
         _share(bound=self.bound)
         _positive(tokens=self.tokens, tokens_per_second=self.tokens_per_second)
-        if not 0 <= self.deviations <= self.tokens:
-            raise ValueError(f"deviations is {self.deviations}; it is from 0 to tokens, {self.tokens}")
+        for name, count in (("deviations", self.deviations), ("lenient", self.lenient)):
+            if not 0 <= count <= self.tokens:
+                raise ValueError(f"{name} is {count}; it is from 0 to tokens, {self.tokens}")
         if self.rule is not None:
             parse_rule(self.rule)
         if (self.rule is None) != (self.tokens_per_second is None) or (self.rule is None) == (self.why is None):

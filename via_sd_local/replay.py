@@ -41,7 +41,7 @@ class Replayed:
     tokens: int
     seconds: float
     deviations: int
-    stats: list[Stats] = field(repr=False)
+    stats: list[Stats] = field(repr=False, compare=False)
     counts: list[tuple[int, int]] = field(repr=False)  # deviations and tokens of each answer
 
     @property

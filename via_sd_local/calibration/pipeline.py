@@ -36,7 +36,7 @@ from .stages import ROUNDS, Tiers, compare, time_passes
 from .work import Work
 
 _N_CTX = 2048  # of the answers' context, if the model has as much
-_REPLAYS = 180  # about; for the bar
+_REPLAYS = 400  # about; for the bar
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,12 +101,8 @@ def compare(searched: Recording, held_out: Recording, costs: Costs, heard: Progr
     """
     tiers = Tiers.of(held_out)
 
-    def run(policy: Policy, answers: Recording) -> Outcome:
-        replayed = replay(answers, costs, policy)
-        return Outcome(tuple(replayed.counts), replayed.tokens_per_second)
-
     def speed(policy: Policy) -> float:
-        result = run(policy, held_out).tokens_per_second
+        result = replay(held_out, costs, policy).tokens_per_second
         heard()
         return result
 
@@ -117,34 +113,40 @@ def compare(searched: Recording, held_out: Recording, costs: Costs, heard: Progr
     exact: dict[Rule, float] = {rule: speed(Policy(Mode.EXACT, rule=rule)) for rule in _EXACT_RULES}
     best = max(exact, key=lambda rule: exact[rule])
 
-    def attempt(answers: Recording) -> Callable[[Rule], Outcome]:
-        return lambda rule: run(Policy(Mode.TIERED, rule=rule), answers)
+    def attempt(answers: Recording) -> search.Try:
+        return lambda rule, level: tiered(answers, costs, Policy(Mode.TIERED, rule=rule, max_deviation=level))
 
     chosen = search.calibrate(attempt(searched), attempt(held_out), LEVELS, RULES, heard)
     tables: dict[float, dict[str, Thresholds]] = {}
     smaller: dict[str, Thresholds] = {}
     for level in sorted(chosen):
-        smaller = tables[level] = _thresholds(chosen[level], level, speed, smaller)
+        smaller = tables[level] = _thresholds(chosen[level], smaller)
     fastest = {level: _fastest(rules) for level, rules in tables.items()}
     verdict = decide(plain, sd, exact[best], fastest)
     levels = tuple(Level(level, verdict.levels[level].value, table) for level, table in tables.items())
     return Comparison(Speeds(_3(plain), sd and _3(sd), _3(exact[best]), text_of(best)), levels, verdict)
 
 
-def _thresholds(
-    rules: dict[str, Chosen], level: float, speed: Callable[[Policy], float], smaller: dict[str, Thresholds]
-) -> dict[str, Thresholds]:
-    """By rule, as the engine runs them with this budget; those of the next smaller level where they are faster."""
+def tiered(answers: Recording, costs: Costs, policy: Policy) -> Outcome:
+    """What a policy of mode tiered does to the answers, one after the other."""
+    replayed = replay(answers, costs, policy)
+    lenient = [stats.deviations["C"] for stats in replayed.stats]
+    counts = tuple((hits - let, of) for (hits, of), let in zip(replayed.counts, lenient, strict=True))
+    return Outcome(counts, replayed.tokens_per_second, sum(lenient))
+
+
+def _thresholds(rules: dict[str, Chosen], smaller: dict[str, Thresholds]) -> dict[str, Thresholds]:
+    """By rule; those of the next smaller level where they are faster."""
     table = {}
     for name, chosen in rules.items():
         rule, outcome = chosen.rule, chosen.outcome
-        rate = speed(Policy(Mode.TIERED, rule=rule, max_deviation=level)) if rule is not None else None
         table[name] = Thresholds(
             text_of(rule) if rule is not None else None,
             outcome.tokens,
             outcome.deviations,
+            outcome.lenient,
             round(chosen.bound, 6),
-            rate and _3(rate),
+            _3(outcome.tokens_per_second) if rule is not None else None,
             chosen.why,
         )
         before = smaller.get(name)

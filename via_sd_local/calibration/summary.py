@@ -62,8 +62,12 @@ def _level_line(level: Level) -> str:
     if best is None or best.tokens_per_second is None:
         why = next((thresholds.why for thresholds in level.rules.values() if thresholds.why), "no thresholds")
         return f"  {name:<22}       -   {why}"
-    evidence = f"{best.deviations} of {best.tokens} tokens deviated, at most {100 * best.bound:.2g} % (95 % sure)"
-    return f"  {name:<22} {best.tokens_per_second:7.1f}   lossy: {best.rule}; {evidence}"
+    share = 100 * (best.deviations + best.lenient) / best.tokens
+    slim = f"of the slim tier {best.deviations}: at most {100 * best.bound:.2g} %, 95 % sure"
+    return (
+        f"  {name:<22} {best.tokens_per_second:7.1f}   lossy: {share:.1f} % of {best.tokens} tokens deviated ({slim}); "
+        f"{best.rule}"
+    )
 
 
 def verdict(profile: Profile) -> list[str]:
