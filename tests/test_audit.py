@@ -160,7 +160,7 @@ def test_a_block_that_goes_to_the_full_tier_at_once_audits_the_waiting_ones(monk
     """Blocks by turns: slim first (4 5 6 7), then the full tier at once: it decides 8 9 0 1 and audits 4 5 6 7."""
     one = engine({5: (9, 0.9)}, {5: 9})
     one.policy = Policy(Mode.TIERED, None, JointRule(0.5, 0.5))
-    one.pace = Pace(Costs(), routes=("slim", "full"), free=True)
+    one.paces = [Pace(Costs(), routes=("slim", "full"), free=True)]
     monkeypatch.setattr(one.pace, "length", lambda room: min(room, 3))
     turns = iter([True, False, True, False])
     monkeypatch.setattr(one.pace, "slim_first", lambda *_args: next(turns))

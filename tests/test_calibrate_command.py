@@ -18,9 +18,12 @@ import pytest
 from commands import Result, Run, assert_refused
 
 from via_sd_local import profile, profiles
-from via_sd_local.calibration import pipeline, stages
+from via_sd_local.calibration import pipeline, stages, thresholds
 from via_sd_local.calibration.work import Work
+from via_sd_local.dimr.evaluation import Evaluator
+from via_sd_local.dimr.objective import Score
 from via_sd_local.fingerprint import Fingerprint
+from via_sd_local.mask import LayerMask
 
 files, run = commands.files, commands.run
 PROMPTS = "the sea\n\nthe sky\n\nof the sea\n\nand the sky\n"
@@ -32,6 +35,8 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VIA_SD_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(stages, "ROUNDS", 1)
     monkeypatch.setattr(pipeline, "ROUNDS", 1)
+    few = thresholds.candidates
+    monkeypatch.setattr(thresholds, "candidates", lambda kind: few(kind)[::9])
 
 
 @pytest.fixture
@@ -223,6 +228,65 @@ def test_a_picture_that_cannot_be_written_does_not_spoil_the_profile(
     assert not list(profiles_folder.glob(".*"))
 
 
+def test_the_search_is_in_the_profile_and_has_a_picture(
+    calibrate: Callable[..., Result], profiles_folder: Path
+) -> None:
+    result = calibrate("--evaluations", 16, "--quiet")
+    assert result.status == 0, result.err
+    made = profile.load(profiles_folder / "llama+template.json")
+    assert made.search is not None
+    assert (made.search.strategy, made.search.objective, made.search.evaluations) == ("guided", "kl", 16)
+    assert made.search.complete
+    assert made.mask in [point.mask for point in made.search.front]
+    assert made.has_mask
+    assert (profiles_folder / "llama+template.search.png").read_bytes().startswith(PNG)
+    assert "found by guided search for kl: 16 masks in" in result.out
+
+
+@pytest.mark.parametrize(("strategy", "objective"), [("guided", "kl"), ("paper", "relu"), ("random", "kl")])
+def test_seed_and_evaluations_give_the_same_mask(
+    strategy: str, objective: str, calibrate: Callable[..., Result], profiles_folder: Path
+) -> None:
+    options = ("--strategy", strategy, "--evaluations", 7, "--skip-ratio", 0.25, "--quiet")
+
+    def searched(*more: object) -> tuple[str, Any]:
+        assert calibrate(*options, *more).status == 0
+        made = profile.load(profiles_folder / "llama+template.json")
+        assert made.search is not None
+        assert (made.search.strategy, made.search.objective) == (strategy, objective)
+        return made.mask, made.search.front
+
+    first = searched()
+    assert searched("--fresh") == first
+    assert {point.skip_ratio for point in first[1]} == {0.25}
+
+
+def test_ctrl_c_ends_the_search_and_keeps_its_best(
+    calibrate: Callable[..., Result], profiles_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, scored = Evaluator.score, []
+
+    def interrupted(self: Evaluator, mask: LayerMask) -> Score:
+        scored.append(mask)
+        if len(scored) == 9:
+            raise KeyboardInterrupt
+        return original(self, mask)
+
+    monkeypatch.setattr(Evaluator, "score", interrupted)
+    path = profiles_folder / "llama+template.json"
+    assert calibrate("--strategy", "random", "--evaluations", 12, "--quiet").status == 0
+    made = profile.load(path)
+    assert made.search is not None
+    assert (made.search.evaluations, made.search.complete) == (8, False)
+    assert made.notes == ("the search was cut short",)
+    assert calibrate("--strategy", "random", "--evaluations", 12, "--quiet").status == 0
+    made = profile.load(path)
+    assert made.search is not None
+    assert (made.search.evaluations, made.search.complete, made.notes) == (12, True, ())
+    assert len(scored) == 9 + 4  # the eight that were logged are not done again
+    assert scored[8] == scored[9]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -304,3 +368,18 @@ def test_a_failing_write_leaves_what_was_there(tmp_path: Path) -> None:
         work.save("x.json", half)
     assert work.load_json("x.json") == [1]
     assert [path.name for path in work.folder.iterdir()] == ["x.json"]
+
+
+def test_a_real_model_is_calibrated_in_less_than_half_a_minute(run: Run, smollm2_path: Path, tmp_path: Path) -> None:
+    """SmolLM2 drafts for itself, with a tiny budget; the slim tier of so small a model is not worth it."""
+    text = tmp_path / "prompts.txt"
+    text.write_text("Name three colours.\n\nWhat is two plus two?", encoding="utf-8")
+    options = ("--text", text, "--answer-tokens", 12, "--evaluations", 8, "--threads", 1, "--quiet")
+    result = run("calibrate", "--verifier", smollm2_path, "--draft", smollm2_path, *options)
+    assert result.status == 0, result.err
+    made = profile.load(profiles.folder() / "SmolLM2-135M-Instruct.Q4_1+SmolLM2-135M-Instruct.Q4_1.json")
+    assert made.agreement["p-q"].share == 1.0
+    assert 0.0 < made.agreement["q'-q"].share < 1.0
+    assert made.verifier.n_layer == 30
+    assert made.costs[0].threads == 1
+    assert all(thresholds.rule is None for level in made.levels[:2] for thresholds in level.rules.values())

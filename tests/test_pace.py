@@ -310,7 +310,7 @@ def test_measuring_covers_every_kind_and_leaves_the_verifier_empty(
     pair: Callable[..., tuple[Verifier, ModelDrafter]],
 ) -> None:
     tiers, drafter = pair("2-3")
-    table = measure.measure(tiers, drafter)
+    table = measure.measure(tiers, [drafter])
     assert tiers.n_kv == tiers.n_full == 0
     assert set(table.to_json()["full"]) >= {"1", "2", "4", "8", "16"}
     assert set(table.to_json()["slim"]) == set(table.to_json()["resume"]) == set(table.to_json()["full"])
@@ -319,7 +319,8 @@ def test_measuring_covers_every_kind_and_leaves_the_verifier_empty(
 
 
 def test_measuring_without_time_knows_a_single_token(pair: Callable[..., tuple[Verifier, ModelDrafter]]) -> None:
-    assert set(measure.measure(*pair(), seconds=0).to_json()["full"]) == {"1"}
+    tiers, drafter = pair()
+    assert set(measure.measure(tiers, [drafter], seconds=0).to_json()["full"]) == {"1"}
 
 
 def test_measured_costs_are_kept_by_pair_mask_and_file(
@@ -327,14 +328,14 @@ def test_measured_costs_are_kept_by_pair_mask_and_file(
 ) -> None:
     monkeypatch.setattr(measure, "_folder", lambda: tmp_path / "costs")
     tiers, drafter = pair("2-3")
-    first = measure.costs_of(tiers, drafter)
+    first = measure.costs_of(tiers, [drafter])
     (file,) = (tmp_path / "costs").iterdir()
     monkeypatch.setattr(measure, "measure", lambda *_args: Costs({"full": {1: 42.0}}))
-    assert measure.costs_of(tiers, drafter).to_json() == first.to_json()
-    assert measure.costs_of(tiers, PromptLookup()).of("full", 1) == 42.0
-    assert measure.costs_of(pair("2")[0], drafter).of("full", 1) == 42.0
+    assert measure.costs_of(tiers, [drafter]).to_json() == first.to_json()
+    assert measure.costs_of(tiers, [PromptLookup()]).of("full", 1) == 42.0
+    assert measure.costs_of(pair("2")[0], [drafter]).of("full", 1) == 42.0
     file.write_text("{ broken")
-    assert measure.costs_of(tiers, drafter).of("full", 1) == 42.0
+    assert measure.costs_of(tiers, [drafter]).of("full", 1) == 42.0
 
 
 def test_a_cache_that_cannot_be_written_costs_only_time(
@@ -342,7 +343,8 @@ def test_a_cache_that_cannot_be_written_costs_only_time(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(measure, "_folder", lambda: tmp_path / "file" / "costs")
-    assert measure.costs_of(*pair()).knows("full")
+    tiers, drafter = pair()
+    assert measure.costs_of(tiers, [drafter]).knows("full")
 
 
 def test_a_draft_model_that_was_never_used_is_said_to_be_and_why() -> None:

@@ -13,6 +13,7 @@ from . import (
     doctor,
     models_command,
     profiles_command,
+    rpc_command,
     testbed_command,
 )
 
@@ -31,6 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
     calibrate_command.add_parser(commands)
     profiles_command.add_parser(commands)
     testbed_command.add_parser(commands)
+    rpc_command.add_parser(commands)
     doctor.add_parser(commands)
     return parser
 

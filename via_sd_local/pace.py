@@ -118,20 +118,20 @@ class Pace:
         """Whether costs are known well enough to plan."""
         return self.costs.knows("full") and (self._free or self.costs.knows("draft"))
 
-    def length(self, room: int) -> int:
+    def length(self, room: int, otherwise: float = 0.0) -> int:
         """The tokens to draft next, at most `room`; 0: none.
 
-        For a drafter with confidences it is an upper limit: `wants_more` decides token by token.
+        For a drafter with confidences it is an upper limit: `wants_more` decides token by token. `otherwise` is what
+        another drafter promises, in tokens a second.
         """
         if room < 1 or not self.knows:
             return min(max(room, 0), _UNKNOWN)
-        plain = 1 / self.costs.of("full", 1)
-        lengths = range(1, min(room, self._longest) + 1)
-        rate, best = max((self.promise(n, self._route), n) for n in lengths)
+        plain = max(1 / self.costs.of("full", 1), otherwise)
+        rate, best = self._best(room)
         self._probing = False
         if rate > plain * _MARGIN:
             self._rate, self._probe_after, self._since_probe = rate, _FIRST_PROBE, 0
-            return lengths[-1] if self._confident else best
+            return min(room, self._longest) if self._confident else best
         self._rate = plain
         self._since_probe += 1
         if self._since_probe < self._probe_after:
@@ -141,6 +141,14 @@ class Pace:
         self._probing = True
         self.probes += 1
         return best
+
+    def promised(self, room: int) -> float:
+        """The most tokens a second that a draft of at most `room` tokens promises; 0 while that is not known."""
+        return self._best(room)[0] if room > 0 and self.knows else 0.0
+
+    def _best(self, room: int) -> tuple[float, int]:
+        """The best rate on the current route, and its length."""
+        return max((self.promise(n, self._route), n) for n in range(1, min(room, self._longest) + 1))
 
     def wants_more(self, confidences: Sequence[float]) -> bool:
         """Whether to lengthen a draft with these confidences: what more tokens cost must pay at the current rate."""
@@ -221,14 +229,10 @@ class Pace:
         if route == "full" or not self.costs.knows("slim"):
             return self.costs.of("full", pending + n + 1) - pending * self._debt
         share = self.escalation.value if escalated is None else escalated
-        now = self.costs.of(self._after_slim, pending + n + 1) - pending * self._debt
+        now = self.costs.confirming(pending + n + 1) - pending * self._debt
         return self.costs.of("slim", n + 1) + share * now + (1 - share) * (n + 1) * self._debt
-
-    @property
-    def _after_slim(self) -> str:
-        return "resume" if self.costs.knows("resume") else "full"
 
     @property
     def _debt(self) -> float:
         """Seconds by which a token that waits makes the full pass longer that follows a slim one."""
-        return max(0.0, self.costs.of(self._after_slim, 17) - self.costs.of(self._after_slim, 1)) / 16
+        return max(0.0, self.costs.confirming(17) - self.costs.confirming(1)) / 16

@@ -149,13 +149,14 @@ class _RecordedVerifier(Verifier):
         self.mask = LayerMask.parse("0", 1)
         self.can_rewind = True
         self.no_resume = None
+        self.resume_pays = lambda _tokens: True
         self.recorder = ignore
         self.cells: list[int] = []
         self.n_full = 0
 
     def full(self, tokens: Sequence[int], rows: int, kind: str = "full") -> Floats:
         pending = self.n_kv - self.n_full
-        resumes = not tokens and pending > 0 and self._clock.costs.knows("resume")
+        resumes = not tokens and pending > 0 and self._clock.costs.knows("resume") and self.resume_pays(pending)
         self._clock.passed("resume" if resumes else kind, pending + len(tokens), self.recorder)
         self.cells += tokens
         self.n_full = self.n_kv
@@ -174,7 +175,7 @@ class _RecordedVerifier(Verifier):
     def reset(self) -> None:
         self.rewind(0)
 
-    def reuse(self, tokens: Sequence[int], limit: int) -> int:
+    def reuse(self, tokens: Sequence[int], limit: int, known: int = 0) -> int:
         return 0
 
     def close(self) -> None:
@@ -184,7 +185,7 @@ class _RecordedVerifier(Verifier):
 class _RecordedDrafter:
     """The draft model's best tokens, at the cost of its passes."""
 
-    is_free = False
+    name, is_free = "model", False
 
     def __init__(self, tables: _Tables, clock: _Clock) -> None:
         self._tables, self._clock = tables, clock
@@ -192,7 +193,12 @@ class _RecordedDrafter:
         self._cells: list[int] = []
 
     def propose(
-        self, text: Sequence[int], limit: int, sampler: Sampler = GREEDY, wants_more: WantsMore = always
+        self,
+        text: Sequence[int],
+        limit: int,
+        sampler: Sampler = GREEDY,
+        wants_more: WantsMore = always,
+        unchanged: int = 0,
     ) -> Draft:
         draft = Draft([])
         first = len(text) - 1  # the row that follows the text

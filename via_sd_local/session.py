@@ -19,8 +19,10 @@ from .machine import machine
 from .mask import LayerMask
 from .measure import costs_of
 from .model import Model
+from .placement import DEFAULT, Placement
 from .policy import Mode, Policy
 from .profiles import Found
+from .self_drafter import SelfDrafter
 from .settings import DEFAULT_N_CTX, Settings
 from .tiers import Verifier
 
@@ -45,9 +47,8 @@ class Session:
             parse_rule(settings.thresholds)
         Policy(draft_tokens=settings.draft_tokens)
         path = resolve(settings.verifier)
-        uses_draft = settings.resolved_drafter == "model" and settings.draft is not None
-        draft = resolve(settings.draft) if uses_draft and settings.draft is not None else None
-        model = self.model = self._load_model(path)
+        draft = resolve(settings.draft) if settings.draft is not None else None
+        model = self.model = self._load_model(path, settings.placement)
         self.profile = self._find_profile(settings, path, draft)
         choice = self.choice = self._choose(settings)
         policy = Policy(choice.mode, settings.draft_tokens, choice.rule, max_deviation=choice.max_deviation)
@@ -61,12 +62,15 @@ class Session:
         mask = LayerMask.parse(choice.mask, model.n_layer) if choice.mask is not None else None
         verifier = Verifier(model, n_ctx=n_ctx, mask=mask, n_threads=settings.threads)
         self._open.append(verifier)
-        drafter = self._load_drafter(settings, draft, n_ctx) if choice.mode is not Mode.PLAIN else None
-        if drafter is not None:
-            self._open.append(drafter)
-        automatic = settings.draft_tokens is None and drafter is not None and verifier.can_rewind
-        costs = (self._known_costs(verifier) or costs_of(verifier, drafter)) if automatic else None
-        self.engine = Engine(verifier, drafter, policy, costs)
+        drafters: list[Drafter] = []
+        for kind in settings.resolved_drafter.split("+") if choice.mode is not Mode.PLAIN else ():
+            drafters.append(self._load_drafter(kind, settings, verifier, draft))
+            self._open.append(drafters[-1])
+        automatic = settings.draft_tokens is None and bool(drafters) and verifier.can_rewind
+        # on a device it is not certain that resuming pays: hidden states make a round trip
+        unsure = model.n_devices > 0 and verifier.no_resume is None
+        costs = (self._known_costs(verifier) or costs_of(verifier, drafters)) if automatic or unsure else None
+        self.engine = Engine(verifier, drafters, policy, costs)
         self._open.append(self.engine)
 
     def _find_profile(self, settings: Settings, verifier: Path, draft: Path | None) -> Found | None:
@@ -84,8 +88,9 @@ class Session:
     def _choose(self, settings: Settings) -> Choice:
         found = self.profile
         threads = settings.threads or default_threads()
-        here = found is not None and found.profile.costs_on(machine(), threads) is not None
-        pair = found is not None and found.pair
+        placed = settings.placement == settings.draft_placement == DEFAULT
+        here = found is not None and placed and found.profile.costs_on(machine(), threads) is not None
+        pair = self._is_pair(settings)
         choice = choose(settings, found.profile if found else None, pair=pair, here=here)
         if choice.doubt:
             warnings.warn(choice.doubt, RuntimeWarning, stacklevel=5)
@@ -94,25 +99,33 @@ class Session:
     def _known_costs(self, verifier: Verifier) -> Costs | None:
         """The profile's, where they were measured here, with this draft model and what the slim tier is."""
         found = self.profile
-        if found is None or not found.pair:
+        placed = self.settings.placement == self.settings.draft_placement == DEFAULT
+        if found is None or not (self._is_pair(self.settings) and placed):
             return None
         if verifier.mask and verifier.mask != LayerMask.parse(found.profile.mask, verifier.model.n_layer):
             return None
         return found.profile.costs_on(machine(), verifier.context.n_threads)
 
-    def _load_model(self, path: Path) -> Model:
-        model = Model(path)
+    def _is_pair(self, settings: Settings) -> bool:
+        """Whether what drafts is what the profile was made with: its draft model, and nothing else."""
+        return self.profile is not None and self.profile.pair and settings.resolved_drafter == "model"
+
+    def _load_model(self, path: Path, placement: Placement) -> Model:
+        model = Model(path, placement)
         self._models.append(model)
         return model
 
-    def _load_drafter(self, settings: Settings, path: Path | None, n_ctx: int) -> Drafter | None:
-        if settings.resolved_drafter == "lookup":
+    def _load_drafter(self, kind: str, settings: Settings, verifier: Verifier, path: Path | None) -> Drafter:
+        if kind == "lookup":
             return PromptLookup()
-        if path is None:
-            return None
+        if kind == "self":
+            assert settings.draft_mask is not None
+            return SelfDrafter(verifier, LayerMask.parse(settings.draft_mask, self.model.n_layer))
+        assert path is not None
         same = path.samefile(self.model.path) if path.exists() else False
-        draft = self.model if same else self._load_model(path)
-        return ModelDrafter(draft, self.model, n_ctx=n_ctx, n_threads=settings.threads)
+        shared = same and settings.draft_placement == settings.placement
+        draft = self.model if shared else self._load_model(path, settings.draft_placement)
+        return ModelDrafter(draft, self.model, n_ctx=verifier.context.n_ctx, n_threads=settings.threads)
 
     def close(self) -> None:
         """Free contexts and models."""

@@ -10,8 +10,6 @@ from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from .. import __version__
 from ..binding import build_info
 from ..catalog import resolve
@@ -157,17 +155,13 @@ class Calibration:
         if costs is None or not costs.knows("full"):
             costs, _ = self._costs(model, draft, LayerMask.of(model.n_layer))
             self.work.save_json(name, costs.to_json())
-        draft_agreement = None
-        if draft is not None:
-            rows = teacher_forced(draft, searched, n_threads=self.threads)
-            choices = [token for answer in searched for token in answer.tokens]
-            draft_agreement = float((rows.best == np.array(choices)).mean())
+        rows = teacher_forced(draft, searched, n_threads=self.threads) if draft is not None else None
         return find_mask(
             model,
             searched,
             self.plan,
             costs=costs,
-            draft_agreement=draft_agreement,
+            draft=rows,
             threads=self.threads,
             work=self.work,
             bars=self.bars,
@@ -197,10 +191,10 @@ class Calibration:
         self.bars.stage("costs", ROUNDS)
         with closing(self._verifier(model, mask, 64)) as verifier:
             if draft is None:
-                costs = time_passes(verifier, None, self.bars.step)
+                costs = time_passes(verifier, [], self.bars.step)
             else:
                 with closing(ModelDrafter(draft, model, n_ctx=64, n_threads=self.threads)) as drafter:
-                    costs = time_passes(verifier, drafter, self.bars.step)
+                    costs = time_passes(verifier, [drafter], self.bars.step)
             no_resume = verifier.no_resume if mask else None
         self.bars.end()
         return costs, no_resume

@@ -31,11 +31,11 @@ _EXACT_RULES: tuple[Rule, ...] = (
 Progress = Callable[[], None]
 
 
-def time_passes(verifier: Verifier, drafter: Drafter | None, heard: Progress, rounds: int = ROUNDS) -> Costs:
+def time_passes(verifier: Verifier, drafters: Sequence[Drafter], heard: Progress, rounds: int = ROUNDS) -> Costs:
     """The medians of several rounds over every kind and size of pass; `heard` after each of `rounds`."""
     costs = Costs()
     for _ in range(rounds):
-        for kind, row in measure(verifier, drafter, ROUND_SECONDS).to_json().items():
+        for kind, row in measure(verifier, drafters, ROUND_SECONDS).to_json().items():
             if kind == "prefill":  # of the drafter; no decision depends on it
                 continue
             for size, seconds in row.items():
