@@ -125,7 +125,7 @@ def test_a_second_run_takes_answers_and_recording_from_the_first(
     monkeypatch.setattr(pipeline, "record", never)
     assert calibrate("--mask", "2-3", "--resume").status == 0
     with pytest.raises(AssertionError, match="done before"):
-        calibrate("--mask", "2-3", "--fresh")
+        calibrate("--mask", "2-3", "--fresh", "--quiet")
     assert_refused(calibrate("--mask", "2-3", "--resume", "--answer-tokens", 9), "there is nothing to resume")
 
 
