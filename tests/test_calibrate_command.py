@@ -33,7 +33,7 @@ PNG = b"\x89PNG"
 @pytest.fixture(autouse=True)
 def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VIA_SD_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(stages, "ROUNDS", 1)
+    monkeypatch.setattr(stages, "ROUND_SECONDS", 1.0)
     monkeypatch.setattr(pipeline, "ROUNDS", 1)
     few = thresholds.candidates
     monkeypatch.setattr(thresholds, "candidates", lambda kind: few(kind)[::9])
@@ -326,7 +326,7 @@ def test_a_killed_run_leaves_only_whole_files_and_goes_on(files: Path, tmp_path:
     text.write_text("\n\n".join(f"the sea {i}" for i in range(8)), encoding="utf-8")
     home = tmp_path / "home"
     pair = ("--verifier", files / "llama.gguf", "--draft", files / "template.gguf", "--threads", 1)
-    options = ("--text", text, "--answer-tokens", 40, "--mask", "2-3", "--output", tmp_path / "p.json", "--quiet")
+    options = ("--text", text, "--answer-tokens", 16, "--mask", "2-3", "--output", tmp_path / "p.json", "--quiet")
     command = [str(part) for part in (commands.COMMAND, "calibrate", *pair, *options)]
     for wait in ("answers.json", "recording-*"):
         process = subprocess.Popen(command, env=os.environ | {"VIA_SD_HOME": str(home)}, stderr=subprocess.DEVNULL)

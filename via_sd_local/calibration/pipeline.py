@@ -30,10 +30,11 @@ from ..tiers import Verifier
 from .bars import Bars
 from .mask_search import Found, find_mask
 from .plan import Plan
-from .stages import ROUNDS, Tiers, compare, time_passes
+from .stages import Tiers, compare, time_passes
 from .work import Work
 
 _N_CTX = 2048  # of the answers' context, if the model has as much
+ROUNDS = 5  # of timing every pass
 _REPLAYS = 400  # about; for the bar
 
 
@@ -191,10 +192,10 @@ class Calibration:
         self.bars.stage("costs", ROUNDS)
         with closing(self._verifier(model, mask, 64)) as verifier:
             if draft is None:
-                costs = time_passes(verifier, [], self.bars.step)
+                costs = time_passes(verifier, [], ROUNDS, self.bars.step)
             else:
                 with closing(ModelDrafter(draft, model, n_ctx=64, n_threads=self.threads)) as drafter:
-                    costs = time_passes(verifier, [drafter], self.bars.step)
+                    costs = time_passes(verifier, [drafter], ROUNDS, self.bars.step)
             no_resume = verifier.no_resume if mask else None
         self.bars.end()
         return costs, no_resume

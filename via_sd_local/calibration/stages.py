@@ -22,7 +22,6 @@ from . import thresholds as search
 from .thresholds import Chosen, Outcome
 from .verdict import Verdict, decide
 
-ROUNDS = 5  # of timing every pass
 ROUND_SECONDS = 20.0  # at most, each
 _EXACT_RULES: tuple[Rule, ...] = (
     *(JointRule(accept, rewrite) for accept in (0.0, 0.3, 0.5, 0.7) for rewrite in (0.3, 0.5, 0.7, 0.9)),
@@ -31,8 +30,8 @@ _EXACT_RULES: tuple[Rule, ...] = (
 Progress = Callable[[], None]
 
 
-def time_passes(verifier: Verifier, drafters: Sequence[Drafter], heard: Progress, rounds: int = ROUNDS) -> Costs:
-    """The medians of several rounds over every kind and size of pass; `heard` after each of `rounds`."""
+def time_passes(verifier: Verifier, drafters: Sequence[Drafter], rounds: int, heard: Progress) -> Costs:
+    """The medians of so many rounds over every kind and size of pass; `heard` after each."""
     costs = Costs()
     for _ in range(rounds):
         for kind, row in measure(verifier, drafters, ROUND_SECONDS).to_json().items():
