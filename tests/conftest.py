@@ -57,6 +57,15 @@ def _costs_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.
     monkeypatch.setattr("via_sd_local.measure._folder", lambda: folder)
 
 
+@pytest.fixture(autouse=True)
+def profiles_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The tests' own folder of profiles, empty at first: neither the user's nor the package's change what is tested."""
+    folder = tmp_path / "profiles"
+    monkeypatch.setattr("via_sd_local.profiles.folder", lambda: folder)
+    monkeypatch.setattr("via_sd_local.profiles.SHIPPED", ())
+    return folder
+
+
 def pytest_unconfigure() -> None:
     """Close what llama-cpp-python leaves open at exit."""
     utils = sys.modules.get("llama_cpp._utils")

@@ -84,7 +84,7 @@ def test_a_model_without_a_template_needs_one_given(piped: Piped, talking: Talki
     [
         (("--verifier", "absent.gguf"), "absent.gguf does not exist"),
         (("--verifier", "nonesuch"), "no model is called 'nonesuch'"),
-        (("--mode", "exact"), "mode 'exact' needs a mask"),
+        (("--mode", "exact"), "mode 'exact' needs a drafter"),
         (("--temperature", "-1"), "temperature is -1.0"),
         (("--chat-template", "absent.jinja"), "the chat template file absent.jinja cannot be read"),
     ],

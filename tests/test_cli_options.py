@@ -25,7 +25,17 @@ def test_every_option_has_a_test_here() -> None:
     options = {option for action in commands.choices["complete"]._actions for option in action.option_strings}
     assert options == {
         *("-h", "--help", "--prompt", "--prompt-file", "--chat-template", "--raw", "--json", "--verifier", "--draft"),
-        *("--drafter", "--mode", "--mask", "--thresholds", "--draft-tokens", "--n-ctx", "--threads", "--temperature"),
+        *(
+            "--drafter",
+            "--mode",
+            "--mask",
+            "--thresholds",
+            "--profile",
+            "--draft-tokens",
+            "--n-ctx",
+            "--threads",
+            "--temperature",
+        ),
         *("--seed", "--max-tokens", "--max-deviation", "--draft-mask", "--top-k", "--top-p", "--min-p", "--typical-p"),
         *("--repeat-penalty", "--frequency-penalty", "--presence-penalty", "--mirostat", "--grammar-file"),
         *(f"--{prefix}{name}" for prefix in (VERIFIER, DRAFT) for name in NAMES),  # tested in test_placement.py

@@ -12,6 +12,7 @@ from via_sd_local.settings import Settings
 DRAFT = {"draft": "small.gguf"}
 LOOKUP = {"drafter": "lookup"}
 MASK = {"mask": "12-17"}
+NO_PROFILE = {"profile": None}
 SELF = {"drafter": "self", "draft_mask": "8-25"}
 
 
@@ -28,7 +29,9 @@ SELF = {"drafter": "self", "draft_mask": "8-25"}
         (SELF, Mode.SD, "self"),
         (DRAFT | {"drafter": "lookup+model"}, Mode.SD, "lookup+model"),
         (SELF | MASK | {"mode": "exact", "drafter": "lookup+self"}, Mode.EXACT, "lookup+self"),
-        (DRAFT | MASK | {"mode": "exact"}, Mode.EXACT, "model"),
+        (DRAFT | MASK | NO_PROFILE | {"mode": "exact"}, Mode.EXACT, "model"),
+        (DRAFT | {"max_deviation": 0.05}, Mode.SD, "model"),
+        (DRAFT | {"mode": "tiered", "max_deviation": 0.05}, Mode.TIERED, "model"),
         (LOOKUP | MASK | {"mode": "tiered", "thresholds": "0.5,0.5"}, Mode.TIERED, "lookup"),
     ],
 )
@@ -60,8 +63,11 @@ def test_auto_follows_from_what_is_given(options: dict[str, Any], mode: Mode, dr
         ({"draft_mask": "8-25"}, r"draft_mask is for the drafter self; this is drafter 'none'"),
         (SELF | {"mode": "plain"}, r"mode 'plain' does not draft"),
         (DRAFT | {"drafter": "none"}, r"drafter 'none' does not use the draft model 'small.gguf'"),
-        (LOOKUP | {"mode": "exact"}, r"mode 'exact' needs a mask \(mask\)"),
-        (DRAFT | {"mode": "tiered"}, r"mode 'tiered' needs a mask \(mask\)"),
+        (LOOKUP | NO_PROFILE | {"mode": "exact"}, r"mode 'exact' needs a mask \(mask\).* calibrate makes"),
+        (DRAFT | NO_PROFILE | {"mode": "tiered"}, r"mode 'tiered' needs a mask \(mask\).* calibrate makes"),
+        (DRAFT | {"mode": "sd", "max_deviation": 0.1}, r"max_deviation is for the modes auto and tiered; mode 'sd'"),
+        (DRAFT | {"max_deviation": 2.0}, r"max_deviation is 2.0; it is a share, from 0 to 1"),
+        (DRAFT | NO_PROFILE | {"max_deviation": 0.1}, r"max_deviation in mode 'auto' needs a routing profile"),
         (MASK, r"mask is for the modes exact and tiered; this is mode 'plain'"),
         (DRAFT | MASK, r"mask is for the modes exact and tiered; this is mode 'sd'"),
         (LOOKUP | {"thresholds": "0.5,0.5"}, r"thresholds is for the modes exact and tiered; this is mode 'sd'"),

@@ -10,7 +10,16 @@ from . import console
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser with all subcommands; each sets `command`, which takes the parsed arguments."""
-    from . import __version__, complete, doctor, models_command, rpc_command, testbed_command
+    from . import (
+        __version__,
+        calibrate_command,
+        complete,
+        doctor,
+        models_command,
+        profiles_command,
+        rpc_command,
+        testbed_command,
+    )
 
     parser = argparse.ArgumentParser(
         prog="via-sd-local",
@@ -21,6 +30,8 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     complete.add_parser(commands)
     models_command.add_parser(commands)
+    calibrate_command.add_parser(commands)
+    profiles_command.add_parser(commands)
     testbed_command.add_parser(commands)
     rpc_command.add_parser(commands)
     doctor.add_parser(commands)

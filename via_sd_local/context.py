@@ -41,8 +41,11 @@ def default_threads() -> int:
 class Context:
     """A KV cache of `n_ctx` positions over a model; the caller keeps track of what is in it."""
 
-    def __init__(self, model: Model, *, n_ctx: int, n_threads: int | None = None) -> None:
-        """Allocate; ValueError for impossible sizes, NativeError when llama.cpp cannot allocate."""
+    def __init__(self, model: Model, *, n_ctx: int, n_threads: int | None = None, sequences: int = 1) -> None:
+        """Allocate; ValueError for impossible sizes, NativeError when llama.cpp cannot allocate.
+
+        More than one sequence share the positions; the methods here use the first one only.
+        """
         if not 2 <= n_ctx <= MAX_N_CTX:
             raise ValueError(f"n_ctx is {n_ctx}; a context needs at least 2 positions, and has at most {MAX_N_CTX}")
         if n_threads is not None and not 1 <= n_threads <= MAX_THREADS:
@@ -56,6 +59,9 @@ class Context:
         params.type_k, params.type_v = CACHE_TYPES[placement.type_k], CACHE_TYPES[placement.type_v]
         params.offload_kqv = placement.offload_kqv
         params.n_threads = params.n_threads_batch = threads
+        if sequences > 1:
+            params.n_seq_max, params.kv_unified = sequences, True
+            params.flash_attn_type = llama.LLAMA_FLASH_ATTN_TYPE_DISABLED  # on CPUs slower for batches below 64 tokens
         params.swa_full = True  # a sliding-window cache of full size can be rewound beyond the window
         params.no_perf = True
         take_errors()
@@ -143,14 +149,19 @@ class Context:
         if stops != self._stops:
             llama.llama_set_abort_callback(handle, stop_if_interrupted if stops else never_stop, None)
             self._stops = stops
-        status = llama.llama_decode(handle, batch.native)
+        return self._run(batch.native, start, rows)
+
+    def _run(self, native: llama.llama_batch, start: int, rows: int) -> Floats:
+        """Decode a batch that begins at position `start` and wants so many rows."""
+        handle = self.handle
+        status = llama.llama_decode(handle, native)
         if status == _ABORTED:  # the batch has left the cache again
             raise KeyboardInterrupt
         if status != 0:
             self.model.check_servers()
             why = "the KV cache has no free slot" if status == 1 else _last_error()
             raise NativeError(
-                f"llama_decode failed on {len(inputs)} tokens at position {start} (status {status}): {why}"
+                f"llama_decode failed on {native.n_tokens} tokens at position {start} (status {status}): {why}"
             )
         if rows == 0:
             if self.model.servers:

@@ -88,6 +88,10 @@ class GgufFile:
         """A tensor's shape, [n_out, n_in]."""
         return tuple(int(n) for n in reversed(self._tensors[name].shape.tolist()))
 
+    def n_bytes(self, name: str) -> int:
+        """A tensor's size in the file."""
+        return int(self._tensors[name].n_bytes)
+
     def floats(self, name: str) -> Floats:
         """A tensor's weights, dequantised; ModelError for a type that gguf cannot read."""
         tensor = self._tensors[name]

@@ -40,22 +40,33 @@ def add_settings(parser: argparse.ArgumentParser, *, verifier: str | None) -> No
         default="auto",
         help="plain: no drafts; sd: drafts checked by the full model; exact: by the slim tier, then the full model; "
         "tiered: by the slim tier alone where it is sure - lossy, its text may differ from the full model's; "
-        "auto: sd with a drafter, else plain (default)",
+        "auto: what the pair's routing profile recommends, lossless unless --max-deviation allows for more; without a "
+        "profile sd with a drafter, else plain (default)",
     )
     group.add_argument(
-        "--mask", metavar="LAYERS", help="what the slim tier skips: 12-17 or a3,f3,12-17 (exact, tiered)"
+        "--mask",
+        metavar="LAYERS",
+        help="what the slim tier skips: 12-17 or a3,f3,12-17 (exact, tiered; default: the profile's)",
     )
     group.add_argument(
         "--thresholds",
         metavar="RULE",
-        help="when the slim tier decides: joint, confidence or ratio:ACCEPT,REWRITE (default: joint:0.5,0.5)",
+        help="when the slim tier decides: joint, confidence or ratio:ACCEPT,REWRITE (default: the profile's, else "
+        "joint:0.5,0.5)",
     )
     group.add_argument(
         "--max-deviation",
         metavar="SHARE",
         type=float,
-        help="in tiered: the share of tokens that may differ from the full model's choice; it is spent where that "
-        "buys most speed (default: no limit for the slim tier, nothing for the full model)",
+        help="the share of tokens that may differ from the full model's choice: auto is then tiered if the profile "
+        "says that this pays; tiered takes the profile's thresholds for it, spends it where that buys most speed, and "
+        "becomes stricter when it is overdrawn (default: 0 in auto; in tiered no limit for the slim tier)",
+    )
+    group.add_argument(
+        "--profile",
+        metavar="PROFILE",
+        default="auto",
+        help="a file or name of `via-sd-local profiles list`; auto: the one that fits the models (default); none",
     )
     group.add_argument(
         "--draft-tokens", metavar="N", type=int, help="tokens a draft (default: automatic, by measured costs)"
@@ -133,6 +144,7 @@ def settings_from(args: argparse.Namespace) -> Settings:
         drafter=args.drafter,
         draft_mask=args.draft_mask,
         mode=args.mode,
+        profile=None if args.profile == "none" else args.profile,
         mask=args.mask,
         thresholds=args.thresholds,
         max_deviation=args.max_deviation,

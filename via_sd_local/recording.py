@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -74,7 +75,7 @@ class Recording:
     def load(cls, path: Path) -> Recording:
         """Read what `save` wrote; ModelError for anything else."""
         try:
-            with np.load(path) as arrays:
+            with path.open("rb") as file, np.load(file) as arrays:
                 if int(arrays["format"]) != _FORMAT:
                     raise ModelError(f"{path}: a recording of format {arrays['format']}; this program reads {_FORMAT}")
 
@@ -92,7 +93,7 @@ class Recording:
                     answers.append(Recorded(prompt, tokens, full, top(number, "slim"), top(number, "draft")))
                     number += 1
                 return cls(answers)
-        except (OSError, ValueError, KeyError, AssertionError) as error:
+        except (OSError, EOFError, ValueError, KeyError, AssertionError, zipfile.BadZipFile) as error:
             raise ModelError(f"{path}: this is no recording: {error}") from None
 
 

@@ -42,6 +42,7 @@ class Replayed:
     seconds: float
     deviations: int
     stats: list[Stats] = field(repr=False, compare=False)
+    counts: list[tuple[int, int]] = field(repr=False)  # deviations and tokens of each answer
 
     @property
     def tokens_per_second(self) -> float:
@@ -68,15 +69,15 @@ def replay(recording: Recording, costs: Costs, policy: Policy, *, overhead: floa
     verifier = _RecordedVerifier(tables, clock)
     drafter = None if policy.mode is Mode.PLAIN else _RecordedDrafter(tables, clock)
     engine = Engine(verifier, drafter, policy, Costs.from_json(costs.to_json()))
-    tokens, deviations, every = 0, 0, []
+    counts, every = [], []
     for answer in recording.answers:
         tables.show(answer)
         verifier.reset()
         emitted = [token for step in engine.generate([0], max_tokens=len(answer)) for token in step.tokens]
-        deviations += sum(map(ne, emitted[1:], tables.choice[1:]))
-        tokens += len(emitted) - 1
+        counts.append((sum(map(ne, emitted[1:], tables.choice[1:])), len(emitted) - 1))
         every.append(engine.stats)
-    return Replayed(tokens, clock.now, deviations, every)
+    deviations, tokens = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0)
+    return Replayed(tokens, clock.now, deviations, every, counts)
 
 
 class _Clock:

@@ -10,12 +10,13 @@ from types import TracebackType
 from .catalog import resolve
 from .drafters import Drafter, ModelDrafter, PromptLookup
 from .engine import Engine
-from .gate import DEFAULT_RULE, parse_rule
+from .gate import parse_rule
 from .mask import LayerMask
 from .measure import costs_of
 from .model import Model
 from .placement import Placement
 from .policy import Policy
+from .routing import Routing
 from .self_drafter import SelfDrafter
 from .settings import DEFAULT_N_CTX, Settings
 from .tiers import Verifier
@@ -37,12 +38,15 @@ class Session:
             raise
 
     def _load(self, settings: Settings) -> None:
-        policy = _policy_of(settings)
+        if settings.thresholds is not None:  # what is wrong in itself is said before anything is loaded
+            parse_rule(settings.thresholds)
+        Policy(draft_tokens=settings.draft_tokens)
+        routing = self.routing = self._route(settings)
         self.model = self._load_model(settings.verifier, settings.placement)
-        verifier = self._open_verifier(settings, self._n_ctx(settings), self._mask_of(settings))
+        verifier = self._open_verifier(settings, self._n_ctx(settings), routing.mask(self.model.n_layer))
         self._open.append(verifier)
-        drafters = self._load_drafters(settings, verifier, self._open)
-        self.engine = self._engine_of(settings, policy, verifier, drafters)
+        drafters = self._load_drafters(routing, verifier, self._open)
+        self.engine = self._engine_of(routing, verifier, drafters)
         self._open.append(self.engine)
 
     def switch(self, settings: Settings) -> None:
@@ -55,7 +59,8 @@ class Session:
             before, after = getattr(self.settings, name), getattr(settings, name)
             if before != after:
                 raise ValueError(f"{name} is {before!r} and cannot become {after!r} here; it needs a new start")
-        policy, mask = _policy_of(settings), self._mask_of(settings)
+        routing = self._route(settings)
+        mask = routing.mask(self.model.n_layer)
         engine, models = self.engine, list(self._models)
         verifier, drafters = engine.verifier, list(engine.drafters)
         made: list[Verifier | Drafter | Engine] = []
@@ -63,9 +68,9 @@ class Session:
             if mask is not None and mask != verifier.mask:
                 verifier = self._open_verifier(settings, verifier.context.n_ctx, mask)
                 made.append(verifier)
-            if made or _drafting_of(settings) != _drafting_of(self.settings):
-                drafters = self._load_drafters(settings, verifier, made)
-            new = self._engine_of(settings, policy, verifier, drafters)
+            if made or _drafting_of(routing) != _drafting_of(self.routing):
+                drafters = self._load_drafters(routing, verifier, made)
+            new = self._engine_of(routing, verifier, drafters)
         except BaseException:
             self._discard(made, models)
             raise
@@ -74,7 +79,7 @@ class Session:
         kept: list[Verifier | Drafter | Engine] = [verifier, *drafters]
         before_it, self._open = self._open, [*kept, new]
         self._discard([part for part in before_it if part not in kept and part is not engine], self._used_models())
-        self.settings = settings
+        self.settings, self.routing = settings, routing
 
     def _used_models(self) -> list[Model]:
         drafters = self.engine.drafters
@@ -89,12 +94,16 @@ class Session:
                 model.close()
         self._models = [model for model in self._models if model in models]
 
-    def _engine_of(self, settings: Settings, policy: Policy, verifier: Verifier, drafters: Sequence[Drafter]) -> Engine:
-        automatic = settings.draft_tokens is None and bool(drafters) and verifier.can_rewind
+    def _route(self, settings: Settings) -> Routing:
+        draft = resolve(settings.draft) if settings.draft is not None else None
+        return Routing.of(settings, resolve(settings.verifier), draft)
+
+    def _engine_of(self, routing: Routing, verifier: Verifier, drafters: Sequence[Drafter]) -> Engine:
+        automatic = routing.settings.draft_tokens is None and bool(drafters) and verifier.can_rewind
         # on a device it is not certain that resuming pays: hidden states make a round trip
         unsure = self.model.n_devices > 0 and verifier.no_resume is None
-        costs = costs_of(verifier, drafters) if automatic or unsure else None
-        return Engine(verifier, list(drafters), policy, costs)
+        costs = (routing.known_costs(verifier) or costs_of(verifier, drafters)) if automatic or unsure else None
+        return Engine(verifier, list(drafters), routing.policy, costs)
 
     def _n_ctx(self, settings: Settings) -> int:
         trained = self.model.n_ctx_train
@@ -106,9 +115,6 @@ class Session:
             )
         return min(DEFAULT_N_CTX, trained) if settings.n_ctx is None else settings.n_ctx
 
-    def _mask_of(self, settings: Settings) -> LayerMask | None:
-        return LayerMask.parse(settings.mask, self.model.n_layer) if settings.mask is not None else None
-
     def _open_verifier(self, settings: Settings, n_ctx: int, mask: LayerMask | None) -> Verifier:
         return Verifier(self.model, n_ctx=n_ctx, mask=mask, n_threads=settings.threads)
 
@@ -118,12 +124,12 @@ class Session:
         return model
 
     def _load_drafters(
-        self, settings: Settings, verifier: Verifier, made: list[Verifier | Drafter | Engine]
+        self, routing: Routing, verifier: Verifier, made: list[Verifier | Drafter | Engine]
     ) -> list[Drafter]:
-        """What the settings name; each is appended to `made` at once, so that nothing is lost if a later one fails."""
+        """What the routing needs; each is appended to `made` at once, so that nothing is lost if a later one fails."""
         drafters: list[Drafter] = []
-        for kind in settings.resolved_drafter.split("+") if settings.resolved_drafter != "none" else ():
-            drafters.append(self._load_drafter(kind, settings, verifier))
+        for kind in routing.drafters:
+            drafters.append(self._load_drafter(kind, routing.settings, verifier))
             made.append(drafters[-1])
         return drafters
 
@@ -156,11 +162,7 @@ class Session:
         self.close()
 
 
-def _policy_of(settings: Settings) -> Policy:
-    rule = parse_rule(settings.thresholds) if settings.thresholds is not None else DEFAULT_RULE
-    return Policy(settings.resolved_mode, settings.draft_tokens, rule, max_deviation=settings.max_deviation)
-
-
-def _drafting_of(settings: Settings) -> tuple[str, str | None, str | None, Placement]:
+def _drafting_of(routing: Routing) -> tuple[list[str], str | None, str | None, Placement]:
     """What the drafters depend on."""
-    return settings.resolved_drafter, settings.draft, settings.draft_mask, settings.draft_placement
+    settings = routing.settings
+    return routing.drafters, settings.draft, settings.draft_mask, settings.draft_placement

@@ -16,7 +16,10 @@ DRAFTERS = ("auto", "model", "lookup", "self", "lookup+model", "lookup+self", "n
 class Settings:
     """What to load and how to run it; models are names of the catalogue or paths.
 
-    `drafter` auto is the draft model if one is named, else none; `mode` auto is `sd` with a drafter, else `plain`.
+    `drafter` auto is the draft model if one is named, else none. `mode` auto is what the routing profile of the pair
+    recommends: the fastest lossless mode, or `tiered` where `max_deviation` is above 0 and that pays; without a profile
+    it is `sd` with a drafter, else `plain`. `profile` is `auto` (looked up by the verifier's fingerprint), a file or a
+    name, or None. `max_deviation` also makes the thresholds of `tiered` stricter while audits find more than that.
     `draft_mask` is what the verifier skips when it drafts for itself. `n_ctx` None is the smaller of 4096 and what the
     model was trained for. The placements say where the verifier and the draft model lie.
     """
@@ -26,6 +29,7 @@ class Settings:
     drafter: str = "auto"
     draft_mask: str | None = None
     mode: str = "auto"
+    profile: str | None = "auto"
     mask: str | None = None
     thresholds: str | None = None
     max_deviation: float | None = None
@@ -52,8 +56,11 @@ class Settings:
             raise ValueError(f"drafter {self.drafter!r} needs a mask to draft under (draft_mask), e.g. 8-25")
         if "self" not in parts and self.draft_mask is not None:
             raise ValueError(f"draft_mask is for the drafter self; this is drafter {self.resolved_drafter!r}")
-        if self.resolved_mode in (Mode.EXACT, Mode.TIERED) and self.mask is None:
-            raise ValueError(f"mode {self.mode!r} needs a mask (mask), e.g. 12-17")
+        if self.resolved_mode in (Mode.EXACT, Mode.TIERED) and self.mask is None and self.profile is None:
+            raise ValueError(
+                f"mode {self.mode!r} needs a mask (mask), e.g. 12-17, or a routing profile (profile), which "
+                "via-sd-local calibrate makes"
+            )
         for name, given in (("mask", self.mask), ("thresholds", self.thresholds)):
             if given is not None and self.resolved_mode not in (Mode.EXACT, Mode.TIERED):
                 raise ValueError(f"{name} is for the modes exact and tiered; this is mode {self.resolved_mode.value!r}")
@@ -64,10 +71,13 @@ class Settings:
                 f"mode {self.mode!r} needs a drafter: a draft model (draft), or drafter 'lookup' or 'self'"
             )
 
-        if self.max_deviation is not None and self.resolved_mode is not Mode.TIERED:
-            raise ValueError(
-                f"max_deviation is for the mode tiered; mode {self.resolved_mode.value!r} does not deviate"
-            )
+        if self.max_deviation is not None:
+            if not 0 <= self.max_deviation <= 1:
+                raise ValueError(f"max_deviation is {self.max_deviation}; it is a share, from 0 to 1")
+            if self.mode not in ("auto", Mode.TIERED.value):
+                raise ValueError(f"max_deviation is for the modes auto and tiered; mode {self.mode!r} does not deviate")
+            if self.max_deviation > 0 and self.mode == "auto" and self.profile is None:
+                raise ValueError("max_deviation in mode 'auto' needs a routing profile (profile), or use mode 'tiered'")
 
     @property
     def resolved_drafter(self) -> str:
@@ -78,7 +88,7 @@ class Settings:
 
     @property
     def resolved_mode(self) -> Mode:
-        """The mode that `auto` stands for."""
+        """The mode that `auto` stands for without a profile."""
         if self.mode == "auto":
             return Mode.PLAIN if self.resolved_drafter == "none" else Mode.SD
         return Mode(self.mode)

@@ -35,14 +35,12 @@ class TopLogits:
     def of(cls, logits: Floats, k: int = KEPT) -> TopLogits:
         """From logits `[n, n_vocab]`; with equal logits, the smaller token id comes first, as argmax has it."""
         k = min(k, logits.shape[1])
-        shifted = logits - logits.max(axis=1, keepdims=True)
-        log_sum = np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-        some = np.sort(np.argpartition(-shifted, k - 1, axis=1)[:, :k], axis=1)
-        order = np.argsort(-np.take_along_axis(shifted, some, axis=1), axis=1, kind="stable")
-        ids = np.take_along_axis(some, order, axis=1)
-        # the best one by argmax's own rule, also where the partition left out one of several equals
-        ids[:, 0] = logits.argmax(axis=1)
-        return cls(ids.astype(np.int32), (np.take_along_axis(shifted, ids, axis=1) - log_sum).astype(np.float32))
+        ids, log_probs = np.empty((len(logits), k), np.int32), np.empty((len(logits), k), np.float32)
+        for i, row in enumerate(logits):  # one row stays in the processor's cache
+            ids[i] = _best(row, k)
+            shifted = row - row[ids[i, 0]]
+            log_probs[i] = shifted[ids[i]] - np.log(np.exp(shifted).sum())
+        return cls(ids, log_probs)
 
     @classmethod
     def join(cls, parts: list[TopLogits]) -> TopLogits:
@@ -71,3 +69,13 @@ class TopLogits:
         left = np.log(np.maximum(1.0 - np.exp(self.log_probs).sum(axis=1), 1e-12))
         result: Floats = np.where(found.any(axis=1), kept, np.minimum(self.log_probs[:, -1], left)).astype(np.float32)
         return result
+
+
+def _best(row: Floats, k: int) -> Tokens:
+    """The k largest entries' places, best first. Few entries reach the k-th largest of many slices' maxima."""
+    slices = 4 * k
+    width = len(row) // slices
+    least = np.sort(row[: slices * width].reshape(slices, width).max(axis=1))[-k] if width > 1 else -np.inf
+    some = np.flatnonzero(row >= least)
+    best: Tokens = some[np.argsort(-row[some], kind="stable")[:k]].astype(np.int32)
+    return best

@@ -1,0 +1,149 @@
+"""The search for a mask as a stage of calibration."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import closing
+from dataclasses import dataclass
+
+from ..costs import Costs
+from ..dimr.answers import Answer
+from ..dimr.evaluation import Evaluator
+from ..dimr.objective import Objective, agreement
+from ..dimr.search import Budget, Progress, search
+from ..dimr.speed import Shares, speed_worth
+from ..mask import LayerMask
+from ..model import Model
+from ..policy import Mode, Policy
+from ..profile import Point, SearchSummary
+from ..recording import Recorded, Recording
+from ..replay import replay
+from ..top_logits import TopLogits
+from .bars import Bars
+from .plan import Plan
+from .work import Work
+
+_FINALISTS = 8
+_BUDGETS = (0.02, 0.05)  # of deviation, by which finalists are compared
+_OBJECTIVES: dict[str, Objective] = {"guided": "kl", "paper": "relu", "random": "kl"}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The mask, how it was found, and (skip ratio, cost) of every mask that was tried, in order."""
+
+    mask: LayerMask
+    summary: SearchSummary
+    tried: tuple[tuple[float, float], ...]
+
+
+def find_mask(
+    model: Model,
+    answers: list[Answer],
+    plan: Plan,
+    *,
+    costs: Costs,
+    draft: TopLogits | None,
+    threads: int,
+    work: Work,
+    bars: Bars,
+) -> Found:
+    """The mask that promises most tokens a second, of those that the plan's budget allows to try.
+
+    `costs` are those of full passes and of the draft model, `draft` what that one says of the answers' tokens, `[n]`;
+    None without one. Ctrl-C ends the search with the best so far. ValueError where no mask is possible.
+
+    The search itself goes by a formula. The best few masks by it are then compared in replays of the engine.
+    """
+    objective = _OBJECTIVES[plan.strategy]
+    budget = Budget(plan.evaluations) if plan.evaluations is not None else Budget(minutes=plan.minutes_of_search)
+    facts = [plan.strategy, objective, plan.seed, plan.skip_ratio, plan.evaluations, plan.minutes_of_search]
+    name = f"search-{hashlib.sha256(repr(facts).encode()).hexdigest()[:12]}.jsonl"
+    bars.stage("search", budget.evaluations or 60 * plan.minutes_of_search, "Ctrl-C ends it early")
+
+    def heard(progress: Progress) -> None:
+        best = progress.best
+        note = f"{progress.evaluations} masks" + (
+            f"; best skips {100 * best.mask.skip_ratio:.0f} % and agrees on {100 * best.score.agreement:.1f} %"
+            if best is not None
+            else ""
+        )
+        bars.to(progress.evaluations if budget.evaluations is not None else progress.seconds, note)
+
+    shares = Shares.of(model.path)
+    with closing(Evaluator(model, answers, n_threads=threads)) as evaluator:
+        known = {} if draft is None else {"draft_agreement": agreement(draft, evaluator.full)}
+        worth = speed_worth(shares, costs, **known)
+        result = search(
+            evaluator.score,
+            model.n_layer,
+            budget,
+            worth=worth,
+            strategy=plan.strategy,
+            skip_ratio=plan.skip_ratio,
+            objective=objective,
+            seed=plan.seed,
+            log=work.log(name),
+            progress=heard,
+        )
+        bars.end()
+        mask = result.mask
+        if draft is not None and plan.skip_ratio is None:
+            best = sorted(result.front, key=lambda point: -worth(point.mask, point.score))[:_FINALISTS]
+            bars.stage("finalists", len(best))
+            speeds: dict[LayerMask, float] = {}
+            for point in best:
+                recording = _recording(answers, evaluator, point.mask, draft)
+                speeds[point.mask] = _promise(recording, _with_mask(costs, shares, point.mask))
+                bars.step()
+            mask = max(speeds, key=lambda mask: speeds[mask])
+            bars.end()
+    summary = SearchSummary(
+        strategy=result.strategy,
+        objective=result.objective,
+        evaluations=result.evaluations,
+        seconds=round(result.seconds, 1),
+        seed=result.seed,
+        complete=not result.interrupted,
+        front=tuple(
+            Point(
+                str(point.mask),
+                round(point.mask.skip_ratio, 4),
+                round(point.score.loss(objective), 6),
+                round(point.score.agreement, 6),
+            )
+            for point in result.front
+        ),
+    )
+    tried = [(t.mask.skip_ratio, t.score.loss(objective)) for t in result.trials if t.score is not None]
+    return Found(mask, summary, tuple(tried))
+
+
+def _recording(answers: list[Answer], evaluator: Evaluator, mask: LayerMask, draft: TopLogits) -> Recording:
+    """What the tiers say of the answers, the slim one with this mask."""
+    slim = evaluator.slim(mask)
+    ends = [*evaluator.starts[1:], len(evaluator)]
+    rows = [slice(start, end) for start, end in zip(evaluator.starts, ends, strict=True)]
+    return Recording(
+        [
+            Recorded(list(answer.prompt_tokens), list(answer.tokens), evaluator.full[part], slim[part], draft[part])
+            for answer, part in zip(answers, rows, strict=True)
+        ]
+    )
+
+
+def _with_mask(costs: Costs, shares: Shares, mask: LayerMask) -> Costs:
+    """The costs with slim and resumed passes, taken to be as much cheaper as they read fewer weights."""
+    table = costs.to_json()
+    first = mask.first or 0
+    for kind, share in (("slim", 1 - shares.skipped(mask)), ("resume", 1 - shares.below(first))):
+        table[kind] = {size: share * seconds for size, seconds in table["full"].items()}
+    if first == 0:
+        del table["resume"]
+    return Costs.from_json(table)
+
+
+def _promise(recording: Recording, costs: Costs) -> float:
+    """Tokens a second of the faster one of the modes that use the slim tier."""
+    policies = [Policy(Mode.EXACT)] + [Policy(Mode.TIERED, max_deviation=level) for level in _BUDGETS]
+    return max(replay(recording, costs, policy).tokens_per_second for policy in policies)

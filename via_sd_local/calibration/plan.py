@@ -1,0 +1,58 @@
+"""What a calibration is to do, checked before anything is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Strategy: TypeAlias = Literal["guided", "paper", "random"]
+STRATEGIES: tuple[Strategy, ...] = ("guided", "paper", "random")
+DEFAULT_MINUTES = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Models are names of the catalogue or paths; `text` is a file of prompts, None the shipped ones.
+
+    The search ends after `minutes` or `evaluations`, by default after 10 minutes; with a `mask` there is none.
+    `answer_tokens` is the longest answer of the verifier that is made.
+    """
+
+    verifier: str
+    draft: str | None = None
+    text: str | None = None
+    strategy: Strategy = "guided"
+    minutes: float | None = None
+    evaluations: int | None = None
+    skip_ratio: float | None = None
+    mask: str | None = None
+    seed: int = 0
+    threads: int | None = None
+    answer_tokens: int = 160
+
+    def __post_init__(self) -> None:
+        if self.strategy not in STRATEGIES:
+            raise ValueError(f"strategy is {self.strategy!r}; it is one of {', '.join(STRATEGIES)}")
+        if self.minutes is not None and not 0 < self.minutes < float("inf"):
+            raise ValueError(f"minutes is {self.minutes}; it must be above 0")
+        for name, value, least in (
+            ("evaluations", self.evaluations, 1),
+            ("answer_tokens", self.answer_tokens, 2),
+            ("seed", self.seed, 0),
+            ("threads", self.threads, 1),
+        ):
+            if value is not None and value < least:
+                raise ValueError(f"{name} is {value}; it must be at least {least}")
+        if self.minutes is not None and self.evaluations is not None:
+            raise ValueError("minutes and evaluations are two budgets; give one of them")
+        if self.skip_ratio is not None and not 0 < self.skip_ratio < 1:
+            raise ValueError(f"skip_ratio is {self.skip_ratio}; it is a share of the sublayers between 0 and 1")
+        if self.mask is not None:
+            searching = (self.minutes, self.evaluations, self.skip_ratio)
+            if any(value is not None for value in searching):
+                raise ValueError("a mask was given, so there is no search: leave out minutes, evaluations, skip_ratio")
+
+    @property
+    def minutes_of_search(self) -> float:
+        """The budget of the search in time, where it is not in evaluations."""
+        return DEFAULT_MINUTES if self.minutes is None else self.minutes

@@ -1,0 +1,107 @@
+"""What a calibration has done so far, kept in files so that a killed run goes on where it was."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from .. import catalog
+from ..errors import ModelError
+
+T = TypeVar("T")
+
+
+class Work:
+    """A folder of intermediate results; one that cannot be written is done without, with one warning.
+
+    Files are put in place whole, so that a kill at any moment leaves what was finished before.
+    """
+
+    def __init__(self, key: Any) -> None:
+        """`key` is what everything in the folder depends on, as JSON data."""
+        digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
+        self.folder = catalog.models_folder().parent / "calibration" / digest
+        self._warned = False
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """While inside, no other process works here; ModelError where one does."""
+        path = self.log(".lock")
+        if path is None:
+            yield
+            return
+        with path.open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise ModelError("another calibration of these models on this text is running; wait for it") from None
+            yield
+
+    @property
+    def exists(self) -> bool:
+        """Whether something of an earlier run is here."""
+        return any(path.name != ".lock" for path in self.folder.glob("*"))
+
+    def clear(self) -> None:
+        """Forget the earlier run."""
+        for path in self.folder.glob("*"):
+            if path.name != ".lock":
+                path.unlink(missing_ok=True)
+
+    def log(self, name: str) -> Path | None:
+        """The file of a log that its owner appends to; None where none can be kept."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if not os.access(self.folder, os.W_OK):
+                raise PermissionError(13, "Permission denied")
+        except OSError as error:
+            self._warn(error)
+            return None
+        return self.folder / name
+
+    def load(self, name: str, read: Callable[[Path], T]) -> T | None:
+        """What an earlier run saved; None where it did not, or what is there cannot be read."""
+        path = self.folder / name
+        try:
+            return read(path) if path.is_file() else None
+        except Exception:  # whatever is wrong with it, it is made anew
+            return None
+
+    def save(self, name: str, write: Callable[[Path], object]) -> None:
+        """Let `write` fill a file, and put it in place."""
+        path = self.log(name)
+        if path is None:
+            return
+        partial = path.with_name(f".{secrets.token_hex(4)}-{name}")
+        try:
+            write(partial)
+            os.replace(partial, path)
+        except OSError as error:
+            self._warn(error)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def load_json(self, name: str) -> Any:
+        """JSON data that was saved, or None."""
+        return self.load(name, lambda path: json.loads(path.read_text(encoding="utf-8")))
+
+    def save_json(self, name: str, data: Any) -> None:
+        """Save JSON data."""
+        self.save(name, lambda path: path.write_text(json.dumps(data), encoding="utf-8"))
+
+    def _warn(self, error: OSError) -> None:
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"nothing can be kept in {self.folder} ({error.strerror}): this run could not be resumed",
+                RuntimeWarning,
+                stacklevel=4,
+            )

@@ -1,0 +1,81 @@
+"""The prompts that calibration starts from: five kinds of tasks, or the person's own."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+KINDS = ("summarisation", "translation", "reasoning", "question answering", "code")
+OWN = "own"  # the kind of prompts that come without one
+
+_SHIPPED = Path(__file__).with_name("prompts.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What a user asks, without a chat template; `kind` groups prompts of one task."""
+
+    text: str
+    kind: str
+
+
+def load_texts(path: str | Path | None = None) -> list[Prompt]:
+    """The shipped prompts, or a file's: paragraphs between blank lines; in a `.json` file a list of texts or objects.
+
+    An object has `prompt` and, if wanted, `kind`. ValueError, with the file's name, for a file without a prompt or in
+    another form, or which cannot be read.
+    """
+    source = _SHIPPED if path is None else Path(path).expanduser()
+    try:
+        content = source.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"{source}: the text cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{source}: the text is not in UTF-8; save it in that encoding") from None
+    if source.suffix.lower() == ".json":
+        prompts = _parse_json(source, content)
+    else:
+        paragraphs = (part.strip() for part in re.split(r"\n[ \t\r]*\n", content.removeprefix("\ufeff")))
+        prompts = [Prompt(text, OWN) for text in paragraphs if text]
+    if not prompts:
+        raise ValueError(f"{source}: there is no text in this file; write prompts with a blank line between them")
+    return prompts
+
+
+def split(prompts: Sequence[Prompt]) -> tuple[list[Prompt], list[Prompt]]:
+    """A search part and a held-out part: of each kind the first, third, … and the second, fourth, … prompts.
+
+    A kind with one prompt is searched only. ValueError if nothing would be held out.
+    """
+    parts: tuple[list[Prompt], list[Prompt]] = ([], [])
+    seen: dict[str, int] = defaultdict(int)
+    for prompt in prompts:
+        parts[seen[prompt.kind] % 2].append(prompt)
+        seen[prompt.kind] += 1
+    if not parts[1]:
+        raise ValueError(
+            f"{len(prompts)} prompt(s) cannot be split into a part to search and one to hold out; give two of a kind, "
+            "with a blank line between them"
+        )
+    return parts
+
+
+def _parse_json(source: Path, content: str) -> list[Prompt]:
+    try:
+        data = json.loads(content)
+    except ValueError as error:
+        raise ValueError(f"{source}: this is no JSON: {error}") from None
+    if not isinstance(data, list):
+        raise ValueError(f"{source}: a JSON file of prompts holds a list, not {type(data).__name__}")
+    return [_parse_item(source, number, item) for number, item in enumerate(data)]
+
+
+def _parse_item(source: Path, number: int, item: object) -> Prompt:
+    text, kind = (item.get("prompt"), item.get("kind", OWN)) if isinstance(item, dict) else (item, OWN)
+    if not (isinstance(text, str) and text.strip() and isinstance(kind, str) and kind.strip()):
+        raise ValueError(f'{source}: item {number} is neither a text nor {{"kind": …, "prompt": …}}: {item!r:.80}')
+    return Prompt(text.strip(), kind.strip())
