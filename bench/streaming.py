@@ -42,7 +42,7 @@ def measured(llm: Llama, run: Callable[[], None]) -> float:
 
 def compare(llm: Llama, n: int, repeats: int, options: dict[str, Any]) -> dict[str, Any]:
     """The medians for answers of n tokens."""
-    ends = {token: -1e9 for token in llm._runner.model.eog}  # type: ignore[union-attr]
+    ends = dict.fromkeys(llm._runner.model.eog, -1e9)  # type: ignore[union-attr]
     engine = llm._runner.engine  # type: ignore[union-attr]
     prompt = llm.tokenize(PROMPT.encode())
     bias = tuple(ends.items())

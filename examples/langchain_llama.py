@@ -1,4 +1,4 @@
-"""LangChain on this package: `pip install langchain-community`, then `python examples/langchain_llama.py MODEL.gguf`."""
+"""LangChain on this package: `pip install langchain-community`, then this file with a MODEL.gguf."""
 
 from __future__ import annotations
 

@@ -34,6 +34,7 @@ from .api.verbose import show_log
 from .binding import interrupts_after, llama, take_errors
 from .drafter_adapter import LlamaDraftModelDrafter
 from .drafters import Drafter
+from .placement import DEFAULT, Placement
 from .samplers import make_sampler
 from .settings import Settings
 
@@ -57,6 +58,7 @@ class Llama(LowLevel):
         profile: str | None = "auto",
         max_deviation: float | None = None,
         draft_tokens: int | None = None,
+        draft_mask: str | None = None,
         mask: str | None = None,
         thresholds: str | None = None,
         draft_n_gpu_layers: int | None = None,
@@ -86,6 +88,7 @@ class Llama(LowLevel):
             "profile": profile,
             "max_deviation": max_deviation,
             "draft_tokens": draft_tokens,
+            "draft_mask": draft_mask,
             "mask": mask,
             "thresholds": thresholds,
             "draft_n_gpu_layers": draft_n_gpu_layers,
@@ -127,10 +130,12 @@ class Llama(LowLevel):
         given = self._ours["drafter"] if not isinstance(self._ours["drafter"], str) else None
         if self.draft_model is not None:
             given = LlamaDraftModelDrafter(self.draft_model)
+        placement, draft_placement = self._placements()
         settings = Settings(
             self.model_path,
             draft=self._ours["draft_model_path"],
             drafter="lookup" if given is not None else self._ours["drafter"],
+            draft_mask=self._ours["draft_mask"],
             mode=self._ours["mode"],
             mask=self._ours["mask"],
             thresholds=self._ours["thresholds"],
@@ -138,8 +143,10 @@ class Llama(LowLevel):
             draft_tokens=self._ours["draft_tokens"],
             n_ctx=self._n_ctx,
             threads=self.n_threads,
+            placement=placement,
+            draft_placement=draft_placement,
         )
-        context = AdoptedContext(AdoptedModel(self.model_path, model), self._ctx.ctx)
+        context = AdoptedContext(AdoptedModel(self.model_path, model, placement), self._ctx.ctx)
         keeps_all = self.context_params.swa_full or not llama.llama_model_n_swa(model)
         if not keeps_all and settings.resolved_drafter != "none":
             raise ValueError(
@@ -149,6 +156,17 @@ class Llama(LowLevel):
         self._stack.callback(session.close)
         self._runner = Runner(self, session, logits_all=self._logits_all)
         self._use_one_bos()
+
+    def _placements(self) -> tuple[Placement, Placement]:
+        """Where the verifier lies, and where the draft model is to lie: the same, unless asked otherwise."""
+        layers = min(self.model_params.n_gpu_layers, llama.llama_model_n_layer(self._model.model) + 1)
+        placement = Placement(n_gpu_layers=layers)
+        if self._ours["draft_model_path"] is None:
+            if self._ours["draft_n_gpu_layers"] is not None:
+                raise ValueError("draft_n_gpu_layers is given, but there is no draft model (draft_model_path)")
+            return placement, DEFAULT
+        wanted = self._ours["draft_n_gpu_layers"]
+        return placement, placement if wanted is None else Placement(n_gpu_layers=wanted)
 
     def _use_one_bos(self) -> None:
         """Let the file's chat templates have a BOS where the model wants one, whether they write it or not."""
