@@ -54,11 +54,11 @@ class Context:
         params = llama.llama_context_default_params()
         params.n_ctx = n_ctx
         params.n_batch = params.n_ubatch = min(N_BATCH, n_ctx)
+        params.n_threads = params.n_threads_batch = threads
         placement = model.placement
         params.flash_attn_type = FLASH_ATTN[placement.flash_attn]
         params.type_k, params.type_v = CACHE_TYPES[placement.type_k], CACHE_TYPES[placement.type_v]
         params.offload_kqv = placement.offload_kqv
-        params.n_threads = params.n_threads_batch = threads
         if sequences > 1:
             params.n_seq_max, params.kv_unified = sequences, True
             params.flash_attn_type = llama.LLAMA_FLASH_ATTN_TYPE_DISABLED  # on CPUs slower for batches below 64 tokens

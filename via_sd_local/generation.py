@@ -10,9 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
-from enum import Enum
-from typing import Literal, TypeAlias
+from dataclasses import replace
 
 from .arrays import Floats
 from .audit import Audit
@@ -24,36 +22,12 @@ from .pace import Pace
 from .policy import Mode, Policy
 from .sampling import Best, Distribution, Sampler, softmax_of, verify
 from .stats import Stats
+from .steps import Block as Block
+from .steps import FinishReason as FinishReason
+from .steps import Step as Step
+from .steps import Tier as Tier
 from .tiers import Verifier, common_prefix
 from .watch import Flow, Watcher
-
-FinishReason: TypeAlias = Literal["stop", "length"]
-
-
-class Tier(Enum):
-    """Who decided a token: the draft that the slim verifier let through, the slim verifier, or the full one."""
-
-    DRAFT = "draft"
-    SLIM = "slim"
-    FULL = "full"
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """Tokens that were decided together, who decided each, and why the text ends, if it does."""
-
-    tokens: tuple[int, ...]
-    tiers: tuple[Tier, ...]
-    finish_reason: FinishReason | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """What one round of a mode's loop decided; `logits[i]` is the row that decided tokens[i], until the next pass."""
-
-    tokens: list[int]
-    tiers: list[Tier]
-    logits: Floats
 
 
 class Generation:
