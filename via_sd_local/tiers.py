@@ -70,7 +70,9 @@ class Tracked:
 
     @contextmanager
     def _pass(self) -> Iterator[None]:
-        """Around every change of the cache: an exception in between leaves it marked as unknown."""
+        """Around every change of the cache: an exception in between leaves it marked as unknown, until it is reset."""
+        if self._broken:
+            raise NativeError(f"{self.model.path.name}: the KV cache is unknown after a pass that failed")
         self._broken = True
         yield
         self._broken = False
