@@ -20,7 +20,7 @@ from .drafters import Draft, Drafter, always
 from .gate import Region, Verdict, judge
 from .pace import Pace
 from .policy import Mode, Policy
-from .sampling import Best, Distribution, Sampler, softmax_of, verify
+from .sampling import Distribution, Sampler, Shown, softmax_of, verify
 from .stats import Stats
 from .tiers import Verifier, common_prefix
 
@@ -72,7 +72,7 @@ class Generation:
         `paces` choose the lengths of drafts, one for each drafter; there are none where the policy fixes the lengths.
 
         `compares`: drafts are no samples, and the target's own draws are compared with them; then the text does not
-        depend on the lengths of drafts.
+        depend on what was drafted.
 
         `end` is the text's longest permitted length, prompt included.
         """
@@ -82,7 +82,7 @@ class Generation:
         self.policy = policy
         self.paces = paces
         self.pace = paces[0] if paces else None  # of the drafter that made the last draft
-        self.shown = [0] * len(drafters)  # of the text that each drafter saw last, what was decided then
+        self.seen_by = [0] * len(drafters)  # of the text that each drafter saw last, what was decided then
         self.compares = compares
         self.sampler = sampler
         self.stats = stats
@@ -186,14 +186,23 @@ class Generation:
     def _ask(self, index: int, drafter: Drafter, text: list[int], limit: int) -> Draft:
         """One drafter's draft, checked."""
         wants_more = self.paces[index].wants_more if self.paces else always
-        shown = Best(self.sampler) if self.compares else self.sampler
-        unchanged, self.shown[index] = self.shown[index], len(self.text)
-        draft = replace(drafter.propose(text, limit, shown, wants_more, unchanged).cut(limit), drafter=index)
+        unchanged, self.seen_by[index] = self.seen_by[index], len(self.text)
+        draft = replace(drafter.propose(text, limit, self._shown(), wants_more, unchanged).cut(limit), drafter=index)
         n_vocab = self.verifier.model.n_vocab
         if unknown := [token for token in draft.tokens if not 0 <= token < n_vocab]:
             raise ValueError(f"it proposed token {unknown[0]}; the model has tokens 0 to {n_vocab - 1}")
         self.stats.drafted += len(draft.tokens)
         return draft
+
+    def _shown(self) -> Sampler:
+        """The sampler for a drafter.
+
+        Where drafts are compared with the target's own draws, they are made alike. Not in tiered: there the slim tier
+        may draw in place of a draft that it turned down, and must not do so with the same random numbers.
+        """
+        if self.mode is Mode.EXACT or self.compares:
+            return Shown(self.sampler, likeness=self.mode is not Mode.TIERED)
+        return self.sampler
 
     def _record(self, kind: str, tokens: int, seconds: float) -> None:
         """Count a pass, and learn its cost."""
@@ -264,17 +273,21 @@ class Generation:
                 draft = proposed.tokens
                 if not draft:
                     break
-                verdict = judge(self.rule, draft, verifier.slim([so_far[-1], *draft]), ahead, self.end_tokens)
+                slim = verifier.slim([so_far[-1], *draft])
+                verdict = judge(self.rule, draft, slim, ahead, self.end_tokens)
                 self._count(verdict)
                 # what the slim verifier is unsure of goes to the full one as it was drafted
                 kept = len(draft) if verdict.region is Region.C else verdict.kept
                 shown.append((proposed, len(candidates), kept))
                 candidates += draft[:kept]
                 verifier.rewind(base + len(candidates))
-                sure = verdict.sure and verdict.token not in self.end_tokens
+                if sure := verdict.sure:
+                    # as the full verifier will choose, with its random numbers
+                    token = ahead.choose(slim[kept]) if ahead.is_distribution else verdict.token
+                    sure = token not in self.end_tokens
                 if sure:
-                    ahead.accept(verdict.token)
-                    candidates.append(verdict.token)
+                    ahead.accept(token)
+                    candidates.append(token)
         # a last candidate that no pass has seen is left out: the full pass gives that position its token anyway
         del candidates[max(0, verifier.n_kv - base) :]
         logits = verifier.full([] if verifier.n_kv == base + len(candidates) else self.text[-1:], len(candidates) + 1)
