@@ -40,8 +40,12 @@ class ChatFormat:
 
     def tokens(self, messages: Sequence[Message]) -> list[int]:
         """The prompt's tokens, with exactly one BOS where the model wants one; ModelError if the template refuses."""
+        return self._model.tokenize_prompt(self.text(messages), parse_special=True)
+
+    def text(self, messages: Sequence[Message]) -> str:
+        """The prompt as text; ModelError if the template refuses."""
         try:
             prompt: str = self._render(messages=list(messages)).prompt
         except Exception as error:  # a template is code, and may fail in any way
             raise ModelError(f"the chat template cannot render this conversation: {error}") from None
-        return self._model.tokenize_prompt(prompt, parse_special=True)
+        return prompt
