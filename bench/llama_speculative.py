@@ -218,10 +218,11 @@ def print_table(args: argparse.Namespace, report: dict[str, Any]) -> None:
     )
     print("|---|---|---|---|---|---|---|")
     for config, row in report.items():
+        accepted = f"{row['acceptance']:.0%}" if row["acceptance"] is not None else ""
         overhead = f"{row['overhead']:.1%}" if "overhead" in row else ""
         same = f"{row['ratio_to_same_length']:.2f}" if row["ratio_to_same_length"] is not None else ""
         print(
-            f"| {config} | {row['tokens_per_second']:.1f} | {row['acceptance']:.0%} | {row['ratio_to_best']:.2f} "
+            f"| {config} | {row['tokens_per_second']:.1f} | {accepted} | {row['ratio_to_best']:.2f} "
             f"| {same} | {row.get('same_text', '')} | {overhead} |"
         )
 

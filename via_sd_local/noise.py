@@ -27,27 +27,36 @@ class Noise:
     def __init__(self, key: int) -> None:
         """Equal keys are equal tables."""
         self._key = key
+        self._words, self._shifted = np.empty((2, 0), np.uint64)  # kept: allocating them would take longer than filling
+        self._times = np.empty(0)
 
     def winner(
         self, position: int, weights: npt.NDArray[np.floating], tokens: npt.NDArray[np.int32] | None = None
     ) -> int:
         """The index of the winner of a race; weights `[n]`, not all 0, are those of `tokens` (None: 0 to n-1)."""
-        with np.errstate(divide="ignore"):
-            return int((weights / self.times(position, len(weights), tokens)).argmax())
+        times = self._fill(position, len(weights), tokens)
+        return int(np.divide(weights, times, out=times).argmax())
 
     def times(self, position: int, n: int, tokens: npt.NDArray[np.int32] | None = None) -> npt.NDArray[np.float64]:
         """The times `[n]` of some tokens at a position; above 0, at most once in 2^53 infinite."""
+        return self._fill(position, n, tokens).copy()
+
+    def _fill(self, position: int, n: int, tokens: npt.NDArray[np.int32] | None) -> npt.NDArray[np.float64]:
+        if len(self._times) < n:
+            self._words, self._shifted = np.empty((2, n), np.uint64)
+            self._times = np.empty(n)
+        words, shifted, times = self._words[:n], self._shifted[:n], self._times[:n]
         start = np.uint64(_mixed(self._key + _mixed(position + 1)))
-        words = (_steps(n) if tokens is None else tokens.astype(np.uint64) * np.uint64(_STEP)) + start
-        shifted = np.empty_like(words)
+        np.add(_steps(n) if tokens is None else tokens.astype(np.uint64) * np.uint64(_STEP), start, out=words)
         for shift, factor in _ROUNDS:
             np.right_shift(words, np.uint64(shift), out=shifted)
             np.bitwise_xor(words, shifted, out=words)
             if factor:
                 np.multiply(words, np.uint64(factor), out=words)
         np.right_shift(words, np.uint64(11), out=words)
-        uniform = words * 2.0**-53  # from 0 to 1 - 2^-53
-        times: npt.NDArray[np.float64] = np.log(uniform, out=uniform)
+        np.multiply(words, 2.0**-53, out=times)  # uniform, from 0 to 1 - 2^-53
+        with np.errstate(divide="ignore"):
+            np.log(times, out=times)
         return np.negative(times, out=times)
 
 
