@@ -13,7 +13,7 @@ from scipy.stats import chisquare
 from via_sd_local import sampling
 from via_sd_local.drafters import Draft, always, drafted
 from via_sd_local.engine import Engine
-from via_sd_local.gate import ConfidenceRule, JointRule, RatioRule, Rule
+from via_sd_local.gate import DEFAULT_RULE, ConfidenceRule, JointRule, RatioRule, Rule
 from via_sd_local.generation import Tier
 from via_sd_local.policy import Mode, Policy
 from via_sd_local.sampling import (
@@ -177,9 +177,9 @@ def test_the_same_seed_gives_the_same_text_in_every_mode() -> None:
         assert texts[0] == texts[1] != texts[2], mode
 
 
-def compared(mode: Mode, temperature: float, n: int) -> tuple[np.ndarray, float]:
+def compared(mode: Mode, temperature: float, n: int, rule: Rule = DEFAULT_RULE) -> tuple[np.ndarray, float]:
     """Second tokens where lengths are automatic, so that draws are compared with drafts; the share that was drafted."""
-    engine = Engine(fakes.fake_verifier(Fixed(), mask="2"), Sampling(), Policy(mode, None, JointRule(0.5, 0.5)))
+    engine = Engine(fakes.fake_verifier(Fixed(), mask="2"), Sampling(), Policy(mode, None, rule))
     counts, hits = np.zeros(5, int), 0
     for seed in range(n):
         (pace,) = engine.paces
@@ -196,6 +196,13 @@ def compared(mode: Mode, temperature: float, n: int) -> tuple[np.ndarray, float]
 def test_draws_that_are_compared_with_drafts_like_them_converge_to_q(mode: Mode, temperature: float) -> None:
     counts, _ = compared(mode, temperature, 4000)
     assert fits(counts, tempered(Q, temperature))
+
+
+def test_a_slim_tier_that_turns_a_draft_down_draws_with_fresh_random_numbers() -> None:
+    """In tiered the draft is p's best, which B always rewrites here, so that q' alone decides; likeness would show."""
+    counts, accepted = compared(Mode.TIERED, 1.0, 4000, ConfidenceRule(0.3, 0.5))
+    assert accepted < 0.2  # where the slim tier draws the draft's token itself
+    assert fits(counts, SLIM)
 
 
 def test_drafts_in_the_targets_likeness_are_accepted_as_often_as_a_race_promises() -> None:
