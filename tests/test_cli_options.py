@@ -14,6 +14,7 @@ from commands import MODES, Run
 from via_sd_local import cli, drafters, tiers
 from via_sd_local.context import Context
 from via_sd_local.model import Model
+from via_sd_local.placement_options import DRAFT, NAMES, VERIFIER
 
 answer, files, run = commands.answer, commands.files, commands.run
 
@@ -27,6 +28,7 @@ def test_every_option_has_a_test_here() -> None:
         *("--drafter", "--mode", "--mask", "--thresholds", "--draft-tokens", "--n-ctx", "--threads", "--temperature"),
         *("--seed", "--max-tokens", "--max-deviation", "--draft-mask", "--top-k", "--top-p", "--min-p", "--typical-p"),
         *("--repeat-penalty", "--frequency-penalty", "--presence-penalty", "--mirostat", "--grammar-file"),
+        *(f"--{prefix}{name}" for prefix in (VERIFIER, DRAFT) for name in NAMES),  # tested in test_placement.py
         "--json-schema-file",
     }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -16,6 +16,8 @@ from typing import Literal, TypeAlias
 
 from .arrays import Floats
 from .audit import Audit
+from .binding import interrupts_after
+from .budget import Budget
 from .drafters import Draft, Drafter, always
 from .gate import Region, Verdict, judge
 from .pace import Pace
@@ -23,6 +25,7 @@ from .policy import Mode, Policy
 from .sampling import Distribution, Sampler, Shown, softmax_of, verify
 from .stats import Stats
 from .tiers import Verifier, common_prefix
+from .watch import Flow, Watcher
 
 FinishReason: TypeAlias = Literal["stop", "length"]
 
@@ -46,10 +49,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What one round of a mode's loop decided."""
+    """What one round of a mode's loop decided; `logits[i]` is the row that decided tokens[i], until the next pass."""
 
     tokens: list[int]
     tiers: list[Tier]
+    logits: Floats
 
 
 class Generation:
@@ -61,15 +65,18 @@ class Generation:
         drafters: Sequence[Drafter],
         policy: Policy,
         paces: Sequence[Pace],
+        budget: Budget,
         sampler: Sampler,
         compares: bool,
         stats: Stats,
         prompt: list[int],
         end: int,
+        watcher: Watcher | None = None,
     ) -> None:
         """The drafters are asked in turn until one has a proposal.
 
         `paces` choose the lengths of drafts, one for each drafter; there are none where the policy fixes the lengths.
+        `budget` is the engine's.
 
         `compares`: drafts are no samples, and the target's own draws are compared with them; then the text does not
         depend on what was drafted.
@@ -81,6 +88,7 @@ class Generation:
         self.names = [drafter.name for drafter in drafters]
         self.policy = policy
         self.paces = paces
+        self.budget = budget
         self.pace = paces[0] if paces else None  # of the drafter that made the last draft
         self.seen_by = [0] * len(drafters)  # of the text that each drafter saw last, what was decided then
         self.compares = compares
@@ -88,35 +96,42 @@ class Generation:
         self.stats = stats
         self.text = prompt
         self.end = end
+        self.watcher = watcher
         self.end_tokens = verifier.model.eog
-        self.mode = policy.mode
         self.rule = policy.rule
+        self.trusts_slim = True  # tiered: until it has cost too many deviations
         self.audit = Audit()
         # audits need the logits of many positions: as many as `sd` has anyway, or 0.25 % of the model's memory
         self.usual_rows = (policy.draft_tokens or 3) + 1
         self.audit_rows = verifier.model.n_bytes // 400 // (2 * 4 * verifier.model.n_vocab)
 
-    def run(self, is_current: Callable[[], bool]) -> Iterator[Step]:
+    def run(self, is_current: Callable[[], bool]) -> Generator[Step, None, None]:
         """Yield steps as long as the generation is the current one; `stats`'s clock runs only while this code does."""
         try:
             if not is_current():
                 return
-            started = time.perf_counter()
-            for step in self._steps():
+            steps = self._steps()
+            while True:
+                started = time.perf_counter()
+                with interrupts_after():  # one for all passes of the step
+                    step = next(steps, None)
                 self.stats.seconds += time.perf_counter() - started
+                if step is None:
+                    return
                 yield step
                 if not is_current():
                     return
-                started = time.perf_counter()
         finally:
             self.sampler.close()
             self.audit.close()
 
     def _steps(self) -> Iterator[Step]:
+        self.verifier.recorder = self._record
         if len(self.text) >= self.end:
+            if self.watcher is not None and self.watcher.prompt_from is not None:
+                self._shown_prompt(self.watcher, self.watcher.prompt_from)
             yield Step((), (), "length")
             return
-        self.verifier.recorder = self._record
         started = time.perf_counter()
         step = self._commit(self._prefill())
         self.stats.first_token_seconds = time.perf_counter() - started
@@ -129,21 +144,24 @@ class Generation:
         for index, drafter in enumerate(self.drafters):
             if drafter is not None:
                 with self._drafter_may_fail(index):
-                    drafter.begin(self._record)
+                    drafter.begin(self._record_draft)
         while True:
             yield step
             if step.finish_reason is not None:
                 return
-            step = self._commit(rounds[self.mode]())
+            step = self._commit(rounds[self.policy.mode]())
             self.stats.blocks += bool(step.tokens)  # not the block of an end token alone
 
     def _commit(self, block: Block) -> Step:
-        """Append a block to the text, cut at the first end token and at the permitted length."""
+        """Append a block to the text, cut at the first end token, where the watcher ends it, and at the full length."""
         reason: FinishReason | None = None
         tokens = block.tokens
         for i, token in enumerate(tokens):
-            if token in self.end_tokens:
-                tokens, reason = tokens[:i], "stop"
+            flow = Flow.END_BEFORE if token in self.end_tokens else Flow.GO_ON
+            if self.watcher is not None and flow is Flow.GO_ON:
+                flow = self.watcher.see_token(token, block.logits[i])
+            if flow is not Flow.GO_ON:
+                tokens, reason = tokens[: i + (flow is Flow.END_AFTER)], "stop"
                 break
             if len(self.text) + i + 1 == self.end:
                 tokens, reason = tokens[: i + 1], "length"
@@ -154,8 +172,20 @@ class Generation:
 
     def _prefill(self) -> Block:
         """The first token: the full model over what of the prompt is not in its cache yet."""
+        if self.watcher is not None and self.watcher.prompt_from is not None:
+            return self._decided_by_full(Draft([]), self._shown_prompt(self.watcher, self.watcher.prompt_from))
         n = self.stats.reused_tokens = self.verifier.reuse(self.text, len(self.text) - 1)
         return self._decided_by_full(Draft([]), self.verifier.full(self.text[n:], 1, "prefill"))
+
+    def _shown_prompt(self, watcher: Watcher, start: int) -> Floats:
+        """Decode the prompt from `start` on, batch by batch, with all logits; returns the last row, `[1, n_vocab]`."""
+        n = self.stats.reused_tokens = self.verifier.reuse(self.text, min(start, len(self.text) - 1))
+        size = self.verifier.context.n_batch
+        for start in range(n, len(self.text), size):
+            batch = self.text[start : start + size]
+            logits = self.verifier.full(batch, len(batch), "prefill")
+            watcher.see_prompt(start, logits)
+        return logits[-1:]
 
     def _propose(self, text: list[int]) -> Draft:
         """A draft that leaves room for the verifier's own token, by the first drafter that has one."""
@@ -200,8 +230,8 @@ class Generation:
         Where drafts are compared with the target's own draws, they are made alike. Not in tiered: there the slim tier
         may draw in place of a draft that it turned down, and must not do so with the same random numbers.
         """
-        if self.mode is Mode.EXACT or self.compares:
-            return Shown(self.sampler, likeness=self.mode is not Mode.TIERED)
+        if self.policy.mode is Mode.EXACT or self.compares:
+            return Shown(self.sampler, likeness=self.policy.mode is not Mode.TIERED)
         return self.sampler
 
     def _record(self, kind: str, tokens: int, seconds: float) -> None:
@@ -209,6 +239,10 @@ class Generation:
         self.stats.record(kind, tokens, seconds)
         if self.pace and kind != "prefill":
             self.pace.costs.observe(kind, tokens, seconds)
+
+    def _record_draft(self, kind: str, tokens: int, seconds: float) -> None:
+        self.stats.draft_prefill_tokens += tokens * (kind == "prefill")
+        self._record(kind, tokens, seconds)
 
     def _observe(self, route: str | None, draft: Draft, accepted: int) -> None:
         """Count what became of a draft, and tell those who learn from it.
@@ -239,7 +273,7 @@ class Generation:
     def _decided_by_full(self, draft: Draft, logits: Floats) -> Block:
         """The full verifier's own tokens, as far as the draft agrees and one more."""
         tokens = verify(self.sampler, draft.tokens, draft.proposals, logits, self.end_tokens)
-        return Block(tokens, [Tier.FULL] * len(tokens))
+        return Block(tokens, [Tier.FULL] * len(tokens), logits)
 
     def _settle(self, block: Block) -> Block:
         """Bring the cache back to the invariant, for the text with this block."""
@@ -304,8 +338,10 @@ class Generation:
         if not draft.tokens:
             return self._escalated(draft, 0, self.text[-1:])
         pending = verifier.n_kv - verifier.n_full
-        if self.pace and not self.pace.slim_first(draft.confidences, len(draft.tokens), pending):
-            self.stats.pace["full_first"] += 1
+        due = len(self.audit) > 0 and len(self.audit) + len(draft.tokens) >= self.policy.audit_every
+        slim_first = not self.pace or (not due and self.pace.slim_first(draft.confidences, len(draft.tokens), pending))
+        if self.budget.is_spent or not (self.trusts_slim and slim_first):
+            self.stats.pace["full_first"] += self.pace is not None
             return self._escalated(draft, 0, [self.text[-1], *draft.tokens], seen=False)
         self.stats.pace["slim_first"] += self.pace is not None
         slim = verifier.slim([self.text[-1], *draft.tokens])
@@ -317,13 +353,13 @@ class Generation:
         ended = bool(kept) and kept[-1] in self.end_tokens
         forced = len(self.audit) >= self.policy.audit_every and not ended
         if self.pace:
-            self.pace.observe_slim(draft.confidences, verdict.region is Region.C or forced)
+            self.pace.observe_slim(draft.confidences, verdict.region is Region.C or forced, verdict.sure)
         if verdict.region is Region.C or forced:
             self.stats.audits += verdict.region is not Region.C
             self._count(replace(verdict, region=Region.C if verdict.region is Region.C else Region.A, sure=False))
             return self._escalated(draft, len(kept), [])
         self._count(verdict)
-        block = Block(kept, [Tier.DRAFT] * len(kept))
+        block = Block(kept, [Tier.DRAFT] * len(kept), slim)
         if verdict.sure:
             row = slim[len(kept)]
             token = sampler.choose(row)
@@ -355,7 +391,9 @@ class Generation:
         row = audited  # where the logits begin that judge draft[kept]
         deviations = self.stats.deviating
         first = self.audit.check(logits[:audited], known - kept, self.stats, self.end_tokens)
-        if self.stats.deviating > deviations and self._budget_is_spent():
+        self.budget.earn(audited)
+        self.budget.spend(self.stats.deviating - deviations)
+        if self.stats.deviating > deviations and self.budget.is_spent:
             self._tighten()
             if first is not None:
                 row, kept = row - kept + first.position, first.position
@@ -365,29 +403,32 @@ class Generation:
         proposals: list[Distribution | None] = [*draft.proposals[kept:]]
         if seen and proposals:
             proposals[0] = None
-        decided = verify(self.sampler, draft.tokens[kept:], proposals, logits[row:], self.end_tokens)
+        lenient: list[int] = []  # draft tokens that the full verifier lets through though it would choose others
+
+        def lets_through(position: int, gap: float) -> bool:
+            if self.budget.lets_through(gap):
+                lenient.append(position)
+            return lenient[-1:] == [position]
+
+        decided = verify(self.sampler, draft.tokens[kept:], proposals, logits[row:], self.end_tokens, lets_through)
+        self.budget.earn(len(decided))
+        self.stats.audited["C"] += len(decided)
+        self.stats.deviations["C"] += len(lenient)
         self._observe("slim" if seen else "full", draft, kept + common_prefix(decided, draft.tokens[kept:]))
-        tiers = [Tier.DRAFT] * kept + [Tier.FULL] * len(decided)
-        return self._settle(Block(draft.tokens[:kept] + decided, tiers))
+        tiers = [Tier.DRAFT] * kept + [Tier.DRAFT if i in lenient else Tier.FULL for i in range(len(decided))]
+        return self._settle(Block(draft.tokens[:kept] + decided, tiers, logits[row - kept :]))
 
     def _audited(self, draft: Draft, kept: int) -> int:
         """How many of the newest waiting tokens a full pass audits: the block's own, and what memory permits."""
         spare = self.usual_rows - (len(draft.tokens) - kept + 1)
         return min(len(self.audit), max(kept, spare, self.audit_rows))
 
-    def _budget_is_spent(self) -> bool:
-        budget = self.policy.max_deviation
-        if budget is None:
-            return False
-        slack = 1 if budget > 0 else 0  # one token is no evidence yet
-        return self.stats.deviating > budget * sum(self.stats.audited.values()) + slack
-
     def _tighten(self) -> None:
         """Ask for more confidence; after the third time, leave nothing to the slim verifier."""
         self.stats.tightened += 1
         self.rule = self.rule.tighter()
         if self.stats.tightened > 3:
-            self.mode = Mode.SD
+            self.trusts_slim = False
 
     def _count(self, verdict: Verdict) -> None:
         self.stats.regions["A"] += verdict.kept

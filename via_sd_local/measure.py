@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from . import catalog
@@ -98,10 +99,11 @@ def _folder() -> Path:
 
 
 def _key(verifier: Verifier, drafters: Sequence[Drafter]) -> str:
-    """What the costs depend on: the files, the masks, the threads, the library."""
-    paths = [verifier.model.path, *(part.model.path for part in drafters if isinstance(part, ModelDrafter))]
+    """What the costs depend on: the files, where they lie, the mask, the threads, the library."""
+    models = [verifier.model, *(part.model for part in drafters if isinstance(part, ModelDrafter))]
+    stats = [(model.path.name, model.path.stat()) for model in models]
+    files = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
+    places = [asdict(model.placement) for model in models]
     masks = [str(verifier.mask), *(str(part.mask) for part in drafters if isinstance(part, SelfDrafter))]
-    files = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
-    build = build_info()
-    facts = [_VERSION, files, masks, verifier.no_resume, verifier.context.n_threads, build]
+    facts = [_VERSION, files, masks, verifier.no_resume, verifier.context.n_threads, places, build_info()]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]

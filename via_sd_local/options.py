@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from .placement_options import DRAFT, VERIFIER, add_placement, placement_from
 from .sampling import SamplingParams
 from .settings import DRAFTERS, MODES, Settings
 from .text import read_text
@@ -53,8 +54,8 @@ def add_settings(parser: argparse.ArgumentParser, *, verifier: str | None) -> No
         "--max-deviation",
         metavar="SHARE",
         type=float,
-        help="in tiered: the share of audited tokens that may differ from the full model's choice before the "
-        "thresholds become stricter (default: no limit)",
+        help="in tiered: the share of tokens that may differ from the full model's choice; it is spent where that "
+        "buys most speed (default: no limit for the slim tier, nothing for the full model)",
     )
     group.add_argument(
         "--draft-tokens", metavar="N", type=int, help="tokens a draft (default: automatic, by measured costs)"
@@ -63,6 +64,7 @@ def add_settings(parser: argparse.ArgumentParser, *, verifier: str | None) -> No
         "--n-ctx", metavar="N", type=int, help="tokens of context (default: 4096, or what the model has)"
     )
     group.add_argument("--threads", metavar="N", type=int, help="threads (default: all cores)")
+    add_placement(parser)
 
 
 def add_sampling(parser: argparse.ArgumentParser) -> None:
@@ -137,4 +139,6 @@ def settings_from(args: argparse.Namespace) -> Settings:
         draft_tokens=args.draft_tokens,
         n_ctx=args.n_ctx,
         threads=args.threads,
+        placement=placement_from(args, VERIFIER),
+        draft_placement=placement_from(args, DRAFT),
     )

@@ -344,11 +344,14 @@ def verify(
     proposals: Sequence[Distribution | None],
     logits: Floats,
     end_tokens: frozenset[int],
+    lets_through: Callable[[int, float], bool] | None = None,
 ) -> list[int]:
     """The target's own tokens for a draft: as many as agree, and the one after them; all but an end token accepted.
 
     `logits` is `[len(draft) + 1, n_vocab]`; row i judges draft[i]. `proposals[i]` is what draft[i] was drawn from.
     It is None, or the list is shorter, for tokens that are no samples: they are compared with the target's own draws.
+    `lets_through(i, gap)` says whether draft[i], whose logit is `gap` below the best one's, is kept all the same; that
+    is lossy. It is asked for greedy samplers only, and never where a token that ends the text is at stake.
     """
     tokens: list[int] = []
     for position in range(len(draft) + 1):
@@ -358,6 +361,12 @@ def verify(
             token = accept_or_resample(q, proposal, draft[position], sampler.random)
         else:
             token = sampler.choose(logits[position])
+            if lets_through is not None and sampler.greedy and position < len(draft):
+                drafted = draft[position]
+                if token != drafted and token not in end_tokens and drafted not in end_tokens:
+                    row = sampler.processed(logits[position])
+                    if lets_through(position, float(row[token] - row[drafted])):
+                        token = drafted
         tokens.append(token)
         if token in end_tokens:
             break

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .placement import DEFAULT, Placement
 from .policy import Mode
 
 DEFAULT_N_CTX = 4096
@@ -16,8 +17,8 @@ class Settings:
     """What to load and how to run it; models are names of the catalogue or paths.
 
     `drafter` auto is the draft model if one is named, else none; `mode` auto is `sd` with a drafter, else `plain`.
-    `draft_mask` is what the verifier skips when it drafts for itself.
-    `n_ctx` None is the smaller of 4096 and what the model was trained for.
+    `draft_mask` is what the verifier skips when it drafts for itself. `n_ctx` None is the smaller of 4096 and what the
+    model was trained for. The placements say where the verifier and the draft model lie.
     """
 
     verifier: str
@@ -31,6 +32,8 @@ class Settings:
     draft_tokens: int | None = None
     n_ctx: int | None = None
     threads: int | None = None
+    placement: Placement = DEFAULT
+    draft_placement: Placement = DEFAULT
 
     def __post_init__(self) -> None:
         for name, value, known in (("mode", self.mode, MODES), ("drafter", self.drafter, DRAFTERS)):
@@ -43,6 +46,8 @@ class Settings:
             raise ValueError(
                 f"drafter {self.drafter!r} does not use the draft model {self.draft!r}; give one of the two"
             )
+        if self.draft_placement != DEFAULT and "model" not in parts:
+            raise ValueError("draft_placement is given, but there is no draft model (draft)")
         if "self" in parts and self.draft_mask is None:
             raise ValueError(f"drafter {self.drafter!r} needs a mask to draft under (draft_mask), e.g. 8-25")
         if "self" not in parts and self.draft_mask is not None:

@@ -26,6 +26,7 @@ class Stats:
     mode: str
     prompt_tokens: int = 0
     reused_tokens: int = 0  # of the prompt, already in the verifier's cache
+    draft_prefill_tokens: int = 0  # of the text, not yet in the draft model's cache when it drafted first
     completion_tokens: int = 0
     drafted: int = 0
     drafter_failed: bool = False
@@ -39,8 +40,9 @@ class Stats:
     max_in_flight: int = 0
     regions: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("A", "B", "C", "bonus"), 0))
     audits: int = 0  # full passes that `audit_every` forced
-    audited: dict[str, int] = field(default_factory=lambda: dict.fromkeys("AB", 0))  # of the slim tier's tokens
-    deviations: dict[str, int] = field(default_factory=lambda: dict.fromkeys("AB", 0))  # not the full model's choice
+    # tiered: tokens that the full model saw, by region (C: it decided them itself), and those that it would not choose
+    audited: dict[str, int] = field(default_factory=lambda: dict.fromkeys("ABC", 0))
+    deviations: dict[str, int] = field(default_factory=lambda: dict.fromkeys("ABC", 0))
     overshoot: dict[str, list[float]] = field(default_factory=lambda: {"A": [], "B": []})  # p(v) - q(v), if audited
     tightened: int = 0  # times that the budget made the thresholds stricter
     passes: dict[str, PassCount] = field(default_factory=lambda: {kind: PassCount() for kind in PASS_KINDS})
@@ -103,19 +105,22 @@ class Stats:
 
     @property
     def deviating(self) -> int:
-        """Audited tokens that are not the full model's choice."""
+        """Tokens known not to be the full model's choice."""
         return sum(self.deviations.values())
 
     @property
     def deviation(self) -> float | None:
-        """Audited tokens of the slim tier that are not the full model's choice, as a share of all tokens.
+        """Tokens that are not the full model's choice, as a share of all tokens.
 
-        Estimated from the audited ones where some are not audited (the last few of a text); None before any audit.
+        Those of the slim tier are estimated from the audited ones where some are not audited (the last few of a text).
+        None before any audit, and where nothing can deviate.
         """
-        audited, decided = sum(self.audited.values()), self.regions["A"] + self.regions["B"] + self.regions["bonus"]
-        if not audited or not self.completion_tokens:
+        if not sum(self.audited.values()) or not self.completion_tokens:
             return None
-        return self.deviating / audited * min(1.0, decided / self.completion_tokens)
+        audited = self.audited["A"] + self.audited["B"]
+        decided = min(self.regions["A"] + self.regions["B"] + self.regions["bonus"], self.completion_tokens)
+        slim = (self.deviations["A"] + self.deviations["B"]) / audited * decided if audited else 0.0
+        return (slim + self.deviations["C"]) / self.completion_tokens
 
     @property
     def acceptance_length(self) -> float | None:
@@ -139,6 +144,7 @@ class Stats:
             "mode": self.mode,
             "prompt_tokens": self.prompt_tokens,
             "reused_tokens": self.reused_tokens,
+            "draft_prefill_tokens": self.draft_prefill_tokens,
             "completion_tokens": self.completion_tokens,
             "drafted": self.drafted,
             "accepted": self.accepted,
