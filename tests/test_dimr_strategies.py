@@ -45,7 +45,7 @@ class Toy:
 
 
 def test_guided_finds_the_planted_mask_and_random_masks_are_far_from_it():
-    for seed in range(3):
+    for seed in range(2):
         toy = Toy(seed)
         best = toy(toy.space.mask(toy.planted)).kl
         found = {name: toy.search(name, skip_ratio=PLANTED / 32, seed=seed) for name in ("guided", "paper", "random")}

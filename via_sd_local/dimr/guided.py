@@ -75,7 +75,8 @@ class Guided:
         self._told += 1
         if self._told <= len(self._groups):
             group = self._groups[self._told - 1]
-            self._single[list(group)] = loss / len(group)
+            refused_together = len(group) > 1 and not math.isfinite(loss)  # each of them alone may still be possible
+            self._single[list(group)] = 1.0 if refused_together else loss / len(group)
             if self._told == len(self._groups):
                 self._plan_step()
         elif self._growing:
