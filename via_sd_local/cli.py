@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from . import __version__, complete, console, doctor, models_command, testbed_command
+from . import __version__, complete, console, doctor, models_command, rpc_command, testbed_command
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -20,6 +20,7 @@ def build_parser() -> argparse.ArgumentParser:
     complete.add_parser(commands)
     models_command.add_parser(commands)
     testbed_command.add_parser(commands)
+    rpc_command.add_parser(commands)
     doctor.add_parser(commands)
     return parser
 
