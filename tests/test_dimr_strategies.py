@@ -23,7 +23,7 @@ class Toy:
     """Skipped sublayers add vectors; the loss is the length of their sum, so sublayers interact."""
 
     def __init__(self, seed: int = 0, refused: frozenset[int] = frozenset()) -> None:
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng([99, seed])  # not the stream of any strategy
         self.space = Space(N_LAYER, 1, 31)
         self.planted = set(rng.choice(32, PLANTED, replace=False).tolist())
         lengths = np.array([0.03 if i in self.planted else rng.uniform(0.2, 0.5) for i in range(32)])

@@ -15,7 +15,7 @@ from ..mask import LayerMask
 from .objective import Objective, Score
 from .space import Space
 from .strategies import Worth
-from .surrogate import Surrogate
+from .surrogate import Doubles, Surrogate
 
 _ALONE = 0.4  # of the plan, for sublayers alone
 _GROWTH = 0.4  # of what is left then
@@ -150,14 +150,14 @@ class Guided:
         nearest = min(self._front, key=lambda known: (abs(known - count), known))
         return self._space.sublayers(self._front[nearest][1])
 
-    def _cheapest(self, weights: np.ndarray[tuple[int], np.dtype[np.float64]]) -> list[int]:
+    def _cheapest(self, weights: Doubles) -> list[int]:
         return [int(i) for i in np.argsort(weights, kind="stable") if np.isfinite(weights[i])]
 
     def _swap(
         self,
         start: set[int],
         count: int,
-        weights: np.ndarray[tuple[int], np.dtype[np.float64]],
+        weights: Doubles,
         rng: np.random.Generator,
     ) -> set[int]:
         """Exchange one to three of the dearest for the cheapest others, and bring the number to `count`."""

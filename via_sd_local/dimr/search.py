@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from ..mask import LayerMask
 from .guided import Guided
@@ -117,7 +118,8 @@ def search(
     trial_log = TrialLog(log, facts, n_layer) if log is not None else None
     run = _Run(score, space, budget, worth, objective, trial_log, progress, clock)
     try:
-        run.go(lambda plan: make_strategy(strategy, space, seed=seed, objective=objective, worth=worth, plan=plan))
+        with threadpool_limits(1, user_api="blas"):  # a strategy's matrices are small
+            run.go(lambda plan: make_strategy(strategy, space, seed=seed, objective=objective, worth=worth, plan=plan))
     finally:
         if trial_log is not None:
             trial_log.close()
