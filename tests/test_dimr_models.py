@@ -59,22 +59,10 @@ def test_on_gemma_blocks_in_one_batch_are_those_of_run_time(gemma, verifier, kee
 
 def test_the_ablation_is_printed_by_one_command(tmp_path):
     path = tiny.write(tmp_path / "m.gguf", tiny.spec("llama", residual=0.3))
-    command = [
-        sys.executable,
-        str(BENCH),
-        "--verifier",
-        str(path),
-        "--threads",
-        "1",
-        "--tokens",
-        "6",
-        "--held-out",
-        "6",
-    ]
+    command = [sys.executable, str(BENCH), "--verifier", str(path), "--threads", "1"]
     options = ["--evaluations", "20", "--skip-ratio", "0.25", "--planted", "1,a2", "--random-masks", "3"]
-    run = subprocess.run(
-        [*command, *options, "--logs", str(tmp_path / "logs"), "--json"], capture_output=True, text=True
-    )
+    options += ["--tokens", "6", "--held-out", "6", "--logs", str(tmp_path / "logs")]
+    run = subprocess.run([*command, *options, "--json"], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     rows = {row["name"]: row for row in json.loads(run.stdout)}
     assert list(rows)[:4] == ["planted", "guided", "paper", "random"]
@@ -84,5 +72,8 @@ def test_the_ablation_is_printed_by_one_command(tmp_path):
     again = subprocess.run([*command, *options], capture_output=True, text=True)
     assert again.returncode == 0, again.stderr
     assert f"guided: {rows['guided']['mask']}" in again.stdout
+    other = subprocess.run([*command, *options, "--tokens", "7"], capture_output=True, text=True)
+    assert other.returncode == 1
+    assert "answers.json is of another model, text or --tokens" in other.stderr
     broken = subprocess.run([*command, "--evaluations", "0"], capture_output=True, text=True)
     assert (broken.returncode, broken.stderr) == (1, "error: evaluations is 0; a search needs at least one\n")
