@@ -64,6 +64,14 @@ def test_guided_finds_it_without_being_told_how_many():
     assert point.score.kl <= 1.1 * toy(toy.space.mask(toy.planted)).kl
 
 
+def test_gaps_in_the_front_are_filled():
+    """Growth takes steps of two and more here; pictures and choices want every number."""
+    result = Toy().search("guided", 120)
+    counts = [len(point.mask) for point in result.front]
+    assert counts == list(range(counts[0], counts[-1] + 1))
+    assert counts[-1] >= PLANTED + 2
+
+
 def test_exchange_mends_what_sublayers_alone_got_wrong(monkeypatch):
     """Two sublayers that are cheap alone and dear together: greedy growth by single scores would take both."""
     toy = Toy()
