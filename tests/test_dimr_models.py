@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 import tiny
-from test_dimr_evaluation import naive
+from test_dimr_evaluation import naive, some_answers
 
 from via_sd_local.dimr.answers import answers
 from via_sd_local.dimr.evaluation import Evaluator
@@ -55,6 +56,26 @@ def test_on_gemma_blocks_in_one_batch_are_those_of_run_time(gemma, verifier, kee
     between = float(kl(*paired(batched, one_by_one)).mean())
     from_full = float(kl(*paired(evaluator.full, one_by_one)).mean())
     assert between < 0.2 * from_full
+
+
+@pytest.mark.parametrize("name", ["gemma3", "qwen3moe", "phi3"])
+def test_every_kind_of_model_is_searched_also_where_llama_cpp_refuses_masks(name, tiny_model, keep):
+    model = tiny_model(tiny.spec(name, residual=0.3))
+    evaluator = keep(Evaluator(model, some_answers(model.n_vocab), n_threads=1))
+    n = model.n_layer
+    worth = speed_worth(Shares.of(model.path))
+    found = {
+        strategy: search(evaluator.score, n, Budget(70), worth=worth, strategy=strategy, skip_ratio=0.5)
+        for strategy in ("guided", "random")
+    }
+    for result in found.values():
+        assert len(result.mask) == n
+        assert evaluator.score(result.mask) == result.score
+    assert found["guided"].score.kl <= found["random"].score.kl  # of 924 masks in the small ones
+    deep = search(evaluator.score, n, Budget(60), worth=worth, strategy="random", skip_ratio=0.85)
+    if name == "gemma3":  # 2 of 12 layers are global: many masks skip the attention of both
+        assert any(trial.score is None for trial in deep.trials)
+    assert len(deep.mask) == round(0.85 * 2 * n)
 
 
 def test_the_ablation_is_printed_by_one_command(tmp_path):
