@@ -23,7 +23,7 @@ from .binding import (
 )
 from .errors import NativeError
 from .model import Model
-from .placement import CACHE_TYPES, FLASH_ATTN
+from .placement import CACHE_TYPES, DEFAULT, FLASH_ATTN
 
 MAX_N_CTX = 1 << 24
 MAX_THREADS = 512  # GGML_MAX_N_THREADS: beyond it llama.cpp aborts the process
@@ -61,7 +61,8 @@ class Context:
         params.offload_kqv = placement.offload_kqv
         if sequences > 1:
             params.n_seq_max, params.kv_unified = sequences, True
-            params.flash_attn_type = llama.LLAMA_FLASH_ATTN_TYPE_DISABLED  # on CPUs slower for batches below 64 tokens
+            if placement == DEFAULT:  # on CPUs llama.cpp's flash attention is slower for batches below 64 tokens
+                params.flash_attn_type = FLASH_ATTN["off"]
         params.swa_full = True  # a sliding-window cache of full size can be rewound beyond the window
         params.no_perf = True
         take_errors()
