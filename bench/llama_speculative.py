@@ -172,6 +172,9 @@ def main(argv: list[str] | None = None) -> int:
                 )
                 if run is not None:
                     rows[config].append(run)
+                    print(
+                        f"{task['kind']}, {config}: {run.tokens_per_second:.1f} tokens/s", file=sys.stderr, flush=True
+                    )
     report = {config: summarise(rows, config) for config in configs}
     if args.json:
         print(json.dumps(report, indent=2))
