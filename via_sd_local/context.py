@@ -9,7 +9,18 @@ import numpy as np
 import numpy.typing as npt
 
 from .arrays import Floats
-from .binding import allocate, get_layer_input, llama, set_layer_input, set_layer_skip, take_errors
+from .binding import (
+    allocate,
+    can_stop_inside,
+    get_layer_input,
+    interrupted,
+    llama,
+    never_stop,
+    set_layer_input,
+    set_layer_skip,
+    stop_if_interrupted,
+    take_errors,
+)
 from .errors import NativeError
 from .model import Model
 from .placement import CACHE_TYPES, FLASH_ATTN
@@ -17,6 +28,8 @@ from .placement import CACHE_TYPES, FLASH_ATTN
 MAX_N_CTX = 1 << 24
 MAX_THREADS = 512  # GGML_MAX_N_THREADS: beyond it llama.cpp aborts the process
 N_BATCH = 512  # tokens a llama_decode call; longer inputs go in several, between which Ctrl-C is heard
+_ABORTED = 2  # llama_decode's status
+_LONG = 64  # tokens of a batch inside which it is heard, too: asking after every node costs about a millisecond
 
 
 def default_threads() -> int:
@@ -38,11 +51,11 @@ class Context:
         params = llama.llama_context_default_params()
         params.n_ctx = n_ctx
         params.n_batch = params.n_ubatch = min(N_BATCH, n_ctx)
-        params.n_threads = params.n_threads_batch = threads
         placement = model.placement
         params.flash_attn_type = FLASH_ATTN[placement.flash_attn]
         params.type_k, params.type_v = CACHE_TYPES[placement.type_k], CACHE_TYPES[placement.type_v]
         params.offload_kqv = placement.offload_kqv
+        params.n_threads = params.n_threads_batch = threads
         params.swa_full = True  # a sliding-window cache of full size can be rewound beyond the window
         params.no_perf = True
         take_errors()
@@ -63,6 +76,7 @@ class Context:
         self.model, self.n_ctx, self.n_batch, self.n_threads = model, n_ctx, n_batch, n_threads
         self._handle: int | None = handle
         model.users += 1
+        self._stops = False  # whether a batch ends early at Ctrl-C
         self._n_vocab = model.n_vocab
         self._tokens = _Batch(self.n_batch, 0)
         self._embeddings: _Batch | None = None
@@ -94,7 +108,8 @@ class Context:
     def decode(self, tokens: Sequence[int], start: int, rows: int) -> Floats:
         """Decode tokens at positions `start`…; returns the logits of the last `rows` of them, `[rows, n_vocab]`.
 
-        The array is valid until the next call. Raises NativeError; the cache's content is then unknown.
+        The array is valid until the next call. Raises NativeError; the cache's content is then unknown. Inside
+        `interrupts_after` it raises KeyboardInterrupt early; of these tokens, those of whole batches are in the cache.
         """
         return self._decode(self._tokens, np.asarray(tokens, dtype=np.int32), start, rows)
 
@@ -117,12 +132,20 @@ class Context:
             logits = self._decode_chunk(batch, chunk, start + begin, wanted)
             if wanted:
                 collected.append(logits.copy())
+            if interrupted():
+                raise KeyboardInterrupt
         return np.concatenate(collected) if collected else np.empty((0, self._n_vocab), np.float32)
 
     def _decode_chunk(self, batch: _Batch, inputs: npt.NDArray[np.int32] | Floats, start: int, rows: int) -> Floats:
         handle = self.handle  # first of all: a closed context's batch is gone, too
         batch.fill(inputs, start, rows)
+        stops = len(inputs) >= _LONG and can_stop_inside()
+        if stops != self._stops:
+            llama.llama_set_abort_callback(handle, stop_if_interrupted if stops else never_stop, None)
+            self._stops = stops
         status = llama.llama_decode(handle, batch.native)
+        if status == _ABORTED:  # the batch has left the cache again
+            raise KeyboardInterrupt
         if status != 0:
             self.model.check_servers()
             why = "the KV cache has no free slot" if status == 1 else _last_error()

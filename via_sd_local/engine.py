@@ -108,10 +108,14 @@ class Engine:
         budget = (self.policy.max_deviation or 0.0) if lossy else 0.0
         return [Pace(costs, routes=routes, free=drafter.is_free, max_deviation=budget) for drafter in self.drafters]
 
-    def close(self) -> None:
-        """Free the contexts; the models are the caller's."""
+    def release(self) -> None:
+        """End the generation that runs and begin no other; the parts stay open, for another engine."""
         self._generation += 1
         self._closed = True
+
+    def close(self) -> None:
+        """Free the contexts; the models are the caller's."""
+        self.release()
         self.verifier.close()
         for drafter in self.drafters:
             drafter.close()

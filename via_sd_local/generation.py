@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from .arrays import Floats
 from .audit import Audit
+from .binding import interrupts_after
 from .budget import Budget
 from .drafters import Draft, Drafter, always
 from .gate import Region, Verdict, judge
@@ -83,13 +84,17 @@ class Generation:
         try:
             if not is_current():
                 return
-            started = time.perf_counter()
-            for step in self._steps():
+            steps = self._steps()
+            while True:
+                started = time.perf_counter()
+                with interrupts_after():  # one for all passes of the step
+                    step = next(steps, None)
                 self.stats.seconds += time.perf_counter() - started
+                if step is None:
+                    return
                 yield step
                 if not is_current():
                     return
-                started = time.perf_counter()
         finally:
             self.sampler.close()
             self.audit.close()

@@ -17,6 +17,7 @@ from .placement import DEFAULT, SPLIT_MODES, Placement
 from .rpc import Servers
 
 GGUF_MAGIC = b"GGUF"
+_CONTROL = 1 | 8  # LLAMA_TOKEN_ATTR_UNKNOWN, LLAMA_TOKEN_ATTR_CONTROL
 _MROPE_TYPES = (8, 40)  # LLAMA_ROPE_TYPE_MROPE, LLAMA_ROPE_TYPE_IMROPE: more than one position a token
 
 
@@ -170,6 +171,14 @@ class Model:
         """Every token that ends a generation."""
         is_eog, vocab = llama.llama_vocab_is_eog, self.vocab
         return frozenset(token for token in range(self.n_vocab) if is_eog(vocab, token))
+
+    @cached_property
+    def control_texts(self) -> tuple[str, ...]:
+        """The texts that `tokenize` takes for control tokens if `parse_special`, the longest first."""
+        attributes, vocab = llama.llama_vocab_get_attr, self.vocab
+        tokens = [token for token in range(self.n_vocab) if attributes(vocab, token) & _CONTROL]
+        texts = {self.token_text(token).decode("utf-8", "replace") for token in tokens}
+        return tuple(sorted(texts - {""}, key=lambda text: (-len(text), text)))
 
     def token_text(self, token: int) -> bytes:
         """The token as the vocabulary stores it; ValueError for one that does not exist."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
+from collections.abc import Sequence
 from types import TracebackType
 
 from .catalog import resolve
@@ -36,23 +37,64 @@ class Session:
             raise
 
     def _load(self, settings: Settings) -> None:
-        rule = parse_rule(settings.thresholds) if settings.thresholds is not None else DEFAULT_RULE
-        policy = Policy(settings.resolved_mode, settings.draft_tokens, rule, max_deviation=settings.max_deviation)
-        model = self.model = self._load_model(settings.verifier, settings.placement)
-        n_ctx = self._n_ctx(settings)
-        mask = LayerMask.parse(settings.mask, model.n_layer) if settings.mask is not None else None
-        verifier = self._open_verifier(settings, n_ctx, mask)
+        policy = _policy_of(settings)
+        self.model = self._load_model(settings.verifier, settings.placement)
+        verifier = self._open_verifier(settings, self._n_ctx(settings), self._mask_of(settings))
         self._open.append(verifier)
-        drafters: list[Drafter] = []
-        for kind in settings.resolved_drafter.split("+") if settings.resolved_drafter != "none" else ():
-            drafters.append(self._load_drafter(kind, settings, verifier))
-            self._open.append(drafters[-1])
+        drafters = self._load_drafters(settings, verifier, self._open)
+        self.engine = self._engine_of(settings, policy, verifier, drafters)
+        self._open.append(self.engine)
+
+    def switch(self, settings: Settings) -> None:
+        """Go on by other settings with the verifier that is loaded, in a new engine; what fails changes nothing.
+
+        The cache stays, unless the mask changes. Raises ValueError for another verifier, n_ctx, threads or placement,
+        and whatever the constructor raises.
+        """
+        for name in ("verifier", "n_ctx", "threads", "placement"):
+            before, after = getattr(self.settings, name), getattr(settings, name)
+            if before != after:
+                raise ValueError(f"{name} is {before!r} and cannot become {after!r} here; it needs a new start")
+        policy, mask = _policy_of(settings), self._mask_of(settings)
+        engine, models = self.engine, list(self._models)
+        verifier, drafters = engine.verifier, list(engine.drafters)
+        made: list[Verifier | Drafter | Engine] = []
+        try:
+            if mask is not None and mask != verifier.mask:
+                verifier = self._open_verifier(settings, verifier.context.n_ctx, mask)
+                made.append(verifier)
+            if made or _drafting_of(settings) != _drafting_of(self.settings):
+                drafters = self._load_drafters(settings, verifier, made)
+            new = self._engine_of(settings, policy, verifier, drafters)
+        except BaseException:
+            self._discard(made, models)
+            raise
+        engine.release()
+        self.engine = new
+        kept: list[Verifier | Drafter | Engine] = [verifier, *drafters]
+        before_it, self._open = self._open, [*kept, new]
+        self._discard([part for part in before_it if part not in kept and part is not engine], self._used_models())
+        self.settings = settings
+
+    def _used_models(self) -> list[Model]:
+        drafters = self.engine.drafters
+        return [self.model, *(drafter.model for drafter in drafters if isinstance(drafter, ModelDrafter))]
+
+    def _discard(self, parts: Sequence[Verifier | Drafter | Engine], models: Sequence[Model]) -> None:
+        """Close these parts, and all models but these."""
+        for part in reversed(parts):
+            part.close()
+        for model in self._models:
+            if model not in models:
+                model.close()
+        self._models = [model for model in self._models if model in models]
+
+    def _engine_of(self, settings: Settings, policy: Policy, verifier: Verifier, drafters: Sequence[Drafter]) -> Engine:
         automatic = settings.draft_tokens is None and bool(drafters) and verifier.can_rewind
         # on a device it is not certain that resuming pays: hidden states make a round trip
-        unsure = model.n_devices > 0 and verifier.no_resume is None
+        unsure = self.model.n_devices > 0 and verifier.no_resume is None
         costs = costs_of(verifier, drafters) if automatic or unsure else None
-        self.engine = Engine(verifier, drafters, policy, costs)
-        self._open.append(self.engine)
+        return Engine(verifier, list(drafters), policy, costs)
 
     def _n_ctx(self, settings: Settings) -> int:
         trained = self.model.n_ctx_train
@@ -64,6 +106,9 @@ class Session:
             )
         return min(DEFAULT_N_CTX, trained) if settings.n_ctx is None else settings.n_ctx
 
+    def _mask_of(self, settings: Settings) -> LayerMask | None:
+        return LayerMask.parse(settings.mask, self.model.n_layer) if settings.mask is not None else None
+
     def _open_verifier(self, settings: Settings, n_ctx: int, mask: LayerMask | None) -> Verifier:
         return Verifier(self.model, n_ctx=n_ctx, mask=mask, n_threads=settings.threads)
 
@@ -71,6 +116,16 @@ class Session:
         model = Model(resolve(name), placement)
         self._models.append(model)
         return model
+
+    def _load_drafters(
+        self, settings: Settings, verifier: Verifier, made: list[Verifier | Drafter | Engine]
+    ) -> list[Drafter]:
+        """What the settings name; each is appended to `made` at once, so that nothing is lost if a later one fails."""
+        drafters: list[Drafter] = []
+        for kind in settings.resolved_drafter.split("+") if settings.resolved_drafter != "none" else ():
+            drafters.append(self._load_drafter(kind, settings, verifier))
+            made.append(drafters[-1])
+        return drafters
 
     def _load_drafter(self, kind: str, settings: Settings, verifier: Verifier) -> Drafter:
         if kind == "lookup":
@@ -99,3 +154,13 @@ class Session:
         self, _type: type[BaseException] | None, _value: BaseException | None, _tb: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _policy_of(settings: Settings) -> Policy:
+    rule = parse_rule(settings.thresholds) if settings.thresholds is not None else DEFAULT_RULE
+    return Policy(settings.resolved_mode, settings.draft_tokens, rule, max_deviation=settings.max_deviation)
+
+
+def _drafting_of(settings: Settings) -> tuple[str, str | None, str | None, Placement]:
+    """What the drafters depend on."""
+    return settings.resolved_drafter, settings.draft, settings.draft_mask, settings.draft_placement

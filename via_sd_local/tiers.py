@@ -14,6 +14,7 @@ from typing import TypeAlias
 import numpy as np
 
 from .arrays import Floats
+from .binding import interrupted, interrupts_after
 from .context import Context
 from .errors import NativeError
 from .mask import LayerMask
@@ -44,7 +45,10 @@ def common_prefix(a: Sequence[int], b: Sequence[int], known: int = 0) -> int:
 
 
 class Tracked:
-    """A context together with the tokens whose K/V it holds; what interrupts a pass makes it start over, empty."""
+    """A context together with the tokens whose K/V it holds; what fails in a pass makes it start over, empty.
+
+    Ctrl-C ends a pass over a long text between batches, or inside one where llama.cpp can; whole batches stay.
+    """
 
     def __init__(self, model: Model, *, n_ctx: int, n_threads: int | None, context: Context | None = None) -> None:
         self.model = model
@@ -70,10 +74,20 @@ class Tracked:
 
     @contextmanager
     def _pass(self) -> Iterator[None]:
-        """Around every change of the cache: an exception in between leaves it marked as unknown."""
-        self._broken = True
-        yield
-        self._broken = False
+        """Around every change of the cache: an error in between leaves it marked as unknown.
+
+        Of a pass that Ctrl-C ended nothing stays.
+        """
+        if interrupted():
+            raise KeyboardInterrupt
+        with interrupts_after():
+            self._broken = True
+            try:
+                yield
+            except KeyboardInterrupt:
+                self._broken = not self.context.remove(len(self.cells))
+                raise
+            self._broken = False
 
     def _remove(self, start: int) -> None:
         if start < len(self.cells) and not self.context.remove(start):
@@ -94,11 +108,14 @@ class Tracked:
 
     def append(self, tokens: Sequence[int], kind: str = "draft") -> Floats:
         """Decode tokens after those in the cache; returns the logits of the last one, `[n_vocab]`, until the next."""
-        with self._pass():
-            started = time.perf_counter()
-            logits = self.context.decode(tokens, len(self.cells), 1)
-            self.recorder(kind, len(tokens), time.perf_counter() - started)
-            self.cells += tokens
+        n_batch = self.context.n_batch
+        for begin in range(0, len(tokens), n_batch):
+            batch = tokens[begin : begin + n_batch]
+            with self._pass():
+                started = time.perf_counter()
+                logits = self.context.decode(batch, len(self.cells), begin + n_batch >= len(tokens))
+                self.recorder(kind, len(batch), time.perf_counter() - started)
+                self.cells += batch
         row: Floats = logits[0]
         return row
 
@@ -161,19 +178,29 @@ class Verifier(Tracked):
         Returns the logits of the last `rows` positions, `[rows, n_vocab]`, valid until the next pass. Without new
         tokens it resumes where the slim passes left the full model's way, if it can and `resume_pays`.
         """
-        pending = self.cells[self.n_full :]
+        n_batch = self.context.n_batch
+        while (total := self.n_kv - self.n_full + len(tokens)) > n_batch and rows <= total - n_batch:
+            n = max(0, n_batch - (self.n_kv - self.n_full))
+            self._full(tokens[:n], 0, kind)
+            tokens = tokens[n:]
+        return self._full(tokens, rows, kind)
+
+    def _full(self, tokens: Sequence[int], rows: int, kind: str) -> Floats:
+        """One batch of `full`, or all that logits are wanted of."""
         with self._pass():
+            pending, inputs = self.cells[self.n_full :], self._inputs
             self._remove(self.n_full)
-            resumable = not tokens and len(self._inputs) == len(pending) > 0 and self._resume_mask
+            del self.cells[self.n_full :]
+            self._inputs = []
+            resumable = not tokens and len(inputs) == len(pending) > 0 and self._resume_mask
             if resumable and self.resume_pays(len(pending)):
-                logits = self._resumed(rows)
+                logits = self._resumed(inputs, rows)
             else:
                 started = time.perf_counter()
                 logits = self.context.decode([*pending, *tokens], self.n_full, rows)
                 self.recorder(kind, len(pending) + len(tokens), time.perf_counter() - started)
-            self.cells += tokens
+            self.cells += [*pending, *tokens]
             self.n_full = self.n_kv
-            self._inputs.clear()
         return logits
 
     def slim(self, tokens: Sequence[int]) -> Floats:
@@ -257,16 +284,16 @@ class Verifier(Tracked):
     # slim pass has just seen can start at that layer, from the slim pass's own hidden states
     #
 
-    def _resumed(self, rows: int) -> Floats:
-        """Decode the pending cells again from the kept layer inputs, under the mask of the layers below."""
+    def _resumed(self, inputs: list[Floats], rows: int) -> Floats:
+        """Decode the pending cells again from their kept layer inputs, under the mask of the layers below."""
         self.context.set_mask(self._resume_mask)
         started = time.perf_counter()
         try:
-            inputs = np.stack(self._inputs) * self._input_scale
-            logits = self.context.decode_embeddings(inputs, self.n_full, rows)
+            scaled = np.stack(inputs) * self._input_scale
+            logits = self.context.decode_embeddings(scaled, self.n_full, rows)
         finally:
             self.context.set_mask(b"")
-        self.recorder("resume", len(self._inputs), time.perf_counter() - started)
+        self.recorder("resume", len(inputs), time.perf_counter() - started)
         return logits
 
     def _prepare_resume(self, mask: LayerMask) -> str | None:
