@@ -97,6 +97,10 @@ class Llama(LowLevel):
         unknown = set(original) - set(inspect.signature(Original.__init__).parameters) - _OBSOLETE
         if unknown:
             warnings.warn(f"Llama does not know the argument {min(unknown)!r}", RuntimeWarning, stacklevel=2)
+        if profile not in ("auto", None):
+            raise ValueError(
+                f"profile is {profile!r}; routing profiles are not supported here yet, give mask and thresholds"
+            )
         if draft_model is not None and not (draft_model_path is None and drafter == "auto"):
             raise ValueError("draft_model is a drafter; give one of draft_model, draft_model_path and drafter")
         show_log(verbose)
