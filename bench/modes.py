@@ -4,9 +4,9 @@
     python bench/modes.py --verifier V --draft D [--mask M] [--configs plain sd sd:3 sd:7 tiered:joint:0.5,0.5 …]
 
 A configuration is a mode, then a fixed draft length or a rule, or both: `sd`, `sd:7`, `tiered:ratio:0.7,0.28`,
-`tiered:4:joint:0.4,0.4`. Caches are emptied before every run, and prefill does not count. Agreement is the share of
-emitted tokens that are the full model's own choice, by teacher forcing; `plain` does not reach 1, as batches of other
-shapes round differently.
+`tiered:4:joint:0.4,0.4`; `@0.05` at its end is a budget of deviation. Caches are emptied before every run, and prefill
+does not count. Agreement is the share of emitted tokens that are the full model's own choice, by teacher forcing;
+`plain` does not reach 1, as batches of other shapes round differently.
 """
 
 from __future__ import annotations
@@ -39,11 +39,14 @@ TASKS = Path(__file__).with_name("tasks.json")
 
 def policy_of(config: str) -> Policy:
     """Read a configuration; ValueError for one that is none."""
+    config, _, budget = config.partition("@")
     mode, _, rest = config.partition(":")
     length, _, rule = (
         rest.partition(":") if rest[:1].isdigit() and "," not in rest.partition(":")[0] else ("", "", rest)
     )
-    return Policy(Mode(mode), int(length) if length else None, parse_rule(rule) if rule else DEFAULT_RULE)
+    deviation = float(budget) if budget else None
+    rule_of = parse_rule(rule) if rule else DEFAULT_RULE
+    return Policy(Mode(mode), int(length) if length else None, rule_of, max_deviation=deviation)
 
 
 def agreement(reference: Context, prompt: list[int], emitted: list[int]) -> float:
@@ -77,7 +80,7 @@ def main(argv: list[str] | None = None) -> int:
         drafter: Drafter = (
             ModelDrafter(draft, model, n_ctx=args.n_ctx, n_threads=args.threads) if draft else PromptLookup()
         )
-        costs = measure(verifier, drafter)
+        costs = measure(verifier, [drafter])
         engines = {config: Engine(verifier, drafter, policy_of(config), costs) for config in args.configs}
         reference = Context(model, n_ctx=args.n_ctx, n_threads=args.threads) if args.fidelity else None
         rows: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))

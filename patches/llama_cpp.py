@@ -3,7 +3,7 @@
 
     llama_cpp.py prepare DEST            what CMake runs; safe to run again, and after the patch was edited
     llama_cpp.py prepare DEST --source D the same from a llama.cpp checkout D, which stays as it is
-    llama_cpp.py regenerate DEST         write the difference between DEST and the pristine source to the patch
+    llama_cpp.py regenerate DEST         write the difference between DEST and the pristine source to the patches
 
 DEST/llama.cpp receives the patched source, DEST/llama_cpp the Python side of llama-cpp-python. Only the standard
 library and pip are needed.
@@ -27,10 +27,11 @@ VERSION = "0.3.36"
 SHA256 = "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e"
 COMMIT = "0c1e57098"  # of llama.cpp, as llama-cpp-python 0.3.36 vendors it
 SDIST = f"llama_cpp_python-{VERSION}.tar.gz"
-PATCH = Path(__file__).resolve().parent / "layer-skip.patch"
+HERE = Path(__file__).resolve().parent
+PATCHES = (HERE / "layer-skip.patch", HERE / "rpc-lost-server.patch")
 
-# What a build of llama and ggml reads; the rest (tools, tests, documentation, models) stays in the archive.
-NEEDED = ("CMakeLists.txt", "LICENSE", "cmake/", "ggml/", "include/", "licenses/", "src/", "vendor/")
+# What a build of llama, ggml and the RPC server reads; the rest (other tools, tests, models) stays in the archive.
+NEEDED = ("CMakeLists.txt", "LICENSE", "cmake/", "ggml/", "include/", "licenses/", "src/", "tools/rpc/", "vendor/")
 
 
 class SourceError(Exception):
@@ -106,13 +107,28 @@ def unpack(archive: Path, dest: Path) -> None:
     partial.rename(dest)
 
 
+def patch_text() -> str:
+    """All patches, one after the other."""
+    return "".join(patch.read_text(encoding="utf-8") for patch in PATCHES)
+
+
+def patch_of(name: str) -> Path:
+    """The patch that changes this file of llama.cpp; the first one for a file that none changes yet."""
+    for patch in PATCHES:
+        if patch.is_file() and f"+++ b/{name}" in patch.read_text(encoding="utf-8").replace("\t", "\n").splitlines():
+            return patch
+    return PATCHES[0]
+
+
 def hunks(patch: str) -> dict[str, list[tuple[list[str], list[str]]]]:
     """file name → [(lines before, lines after)], from a unified diff."""
     files: dict[str, list[tuple[list[str], list[str]]]] = {}
     current: list[tuple[list[str], list[str]]] = []
+    name = ""
     for line in patch.splitlines():
         if line.startswith("+++ b/"):
-            current = files.setdefault(line[len("+++ b/") :].split("\t")[0], [])
+            name = line[len("+++ b/") :].split("\t")[0]
+            current = files.setdefault(name, [])
         elif line.startswith("@@"):
             current.append(([], []))
         elif line.startswith("--- a/"):
@@ -123,7 +139,7 @@ def hunks(patch: str) -> dict[str, list[tuple[list[str], list[str]]]]:
         elif current and line.startswith("+"):
             current[-1][1].append(line[1:])
         elif current and line.startswith("-"):
-            raise SourceError(f"{PATCH.name} removes a line ({line!r}); it must only insert")
+            raise SourceError(f"{patch_of(name).name} removes a line ({line!r}); it must only insert")
     return files
 
 
@@ -162,8 +178,8 @@ def rewritten(text: str, name: str, changes: list[tuple[list[str], list[str]]]) 
             continue
         if len(found) != 1:
             raise SourceError(
-                f"hunk {number} of {PATCH.name} matches {len(found)} places of {name}: the source is not llama.cpp "
-                f"{COMMIT} (llama-cpp-python {VERSION}); use that version, or regenerate the patch for yours "
+                f"hunk {number} of {patch_of(name).name} matches {len(found)} places of {name}: the source is not "
+                f"llama.cpp {COMMIT} (llama-cpp-python {VERSION}); use that version, or regenerate the patch for yours "
                 "(patches/README.md)"
             )
         lines[found[0] : found[0] + len(old)] = new
@@ -211,13 +227,13 @@ def prepare(dest: Path, source: Path | None) -> None:
 
     What cannot be prepared leaves DEST as it was.
     """
-    patch = PATCH.read_text(encoding="utf-8")
+    patch = patch_text()
     texts: dict[str, str] = {}
     files: dict[str, Path] = {}
     if source:
         files = checkout_files(source)
         texts = patched(source, patch)
-    origin = f"checkout {source}" if source else SHA256
+    origin = f"checkout {source}" if source else f"{SHA256} {' '.join(NEEDED)}"
     record, marker, tree = dest / "applied.patch", dest / "origin", dest / "llama.cpp"
     if not marker.is_file() or marker.read_text(encoding="utf-8") != origin:
         unpack(fetch(), dest)
@@ -232,25 +248,29 @@ def prepare(dest: Path, source: Path | None) -> None:
 
 
 def regenerate(dest: Path) -> None:
-    """Write the patch anew from DEST/llama.cpp against the pristine source; refuses removals."""
+    """Write the patches anew from DEST/llama.cpp against the pristine source; refuses removals.
+
+    A file's changes go to the patch that has changes of it now, else to the first one.
+    """
+    texts = dict.fromkeys(PATCHES, "")
     with tempfile.TemporaryDirectory() as folder:
         pristine = Path(folder) / "source"
         unpack(fetch(), pristine)
-        text = ""
         for path in sorted((dest / "llama.cpp").rglob("*")):
             name = path.relative_to(dest / "llama.cpp").as_posix()
             old = pristine / "llama.cpp" / name
             if not path.is_file() or not old.is_file() or filecmp.cmp(path, old, shallow=False):
                 continue
             lines = [p.read_text(encoding="utf-8").splitlines(keepends=True) for p in (old, path)]
-            text += "".join(difflib.unified_diff(lines[0], lines[1], f"a/{name}", f"b/{name}", n=4))
-    if not text:
+            texts[patch_of(name)] += "".join(difflib.unified_diff(lines[0], lines[1], f"a/{name}", f"b/{name}", n=4))
+    if not any(texts.values()):
         raise SourceError(f"{dest / 'llama.cpp'} equals the pristine source; nothing to write")
-    changes = hunks(text)  # raises on removals
-    PATCH.write_text(text, encoding="utf-8", newline="\n")
-    (dest / "applied.patch").write_text(text, encoding="utf-8")
-    inserted = sum(len(new) - len(old) for file in changes.values() for old, new in file)
-    print(f"wrote {PATCH.name}: {inserted} lines inserted")
+    changes = {patch: hunks(text) for patch, text in texts.items()}  # raises on removals
+    for patch, text in texts.items():
+        patch.write_text(text, encoding="utf-8", newline="\n")
+        inserted = sum(len(new) - len(old) for file in changes[patch].values() for old, new in file)
+        print(f"wrote {patch.name}: {inserted} lines inserted")
+    (dest / "applied.patch").write_text("".join(texts.values()), encoding="utf-8")
 
 
 def main(argv: list[str] | None = None) -> int:

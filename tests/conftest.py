@@ -14,6 +14,7 @@ import tiny
 from via_sd_local.context import Context
 from via_sd_local.mask import LayerMask
 from via_sd_local.model import Model
+from via_sd_local.placement import DEFAULT, Placement
 from via_sd_local.tiers import Verifier
 
 pytest.register_assert_rewrite("commands", "conversations", "generations", "patching", "pulls", "testbeds")
@@ -73,11 +74,13 @@ def keep() -> Iterator[Callable[[Any], Any]]:
 
 @pytest.fixture
 def tiny_model(tmp_path: Path, keep: Callable[[Any], Any]) -> Callable[..., Model]:
-    """`tiny_model(spec, tensors=None, **options of tiny.write)` writes and loads a tiny model."""
+    """`tiny_model(spec, tensors=None, placement=…, **options of tiny.write)` writes and loads a tiny model."""
 
-    def make(spec: tiny.Spec, tensors: tiny.Tensors | None = None, **options: Any) -> Model:
+    def make(
+        spec: tiny.Spec, tensors: tiny.Tensors | None = None, placement: Placement = DEFAULT, **options: Any
+    ) -> Model:
         number = len(list(tmp_path.glob("*.gguf")))
-        model: Model = keep(Model(tiny.write(tmp_path / f"{number}.gguf", spec, tensors, **options)))
+        model: Model = keep(Model(tiny.write(tmp_path / f"{number}.gguf", spec, tensors, **options), placement))
         return model
 
     return make

@@ -19,6 +19,7 @@ import numpy as np
 
 from via_sd_local import drafters, tiers
 from via_sd_local.arrays import Floats
+from via_sd_local.drafter_adapter import LlamaDraftModelDrafter
 from via_sd_local.drafters import Draft, ModelDrafter, WantsMore, always
 from via_sd_local.mask import LayerMask
 from via_sd_local.sampling import GREEDY, Sampler, SamplingParams, TemperatureSampler
@@ -209,6 +210,7 @@ def passes(tracked: tiers.Tracked) -> list[tuple[str, int, int]]:
 class FakeDrafter(drafters.Drafter):
     """Drafts token by token with a function of the text, to the limit or to None; remembers what it was told."""
 
+    name = "fake"
     is_free = True
 
     def __init__(self, next_token: Callable[[list[int]], int | None]) -> None:
@@ -220,10 +222,18 @@ class FakeDrafter(drafters.Drafter):
         self.closed = False
 
     def propose(
-        self, text: Sequence[int], limit: int, sampler: Sampler = GREEDY, wants_more: WantsMore = always
+        self,
+        text: Sequence[int],
+        limit: int,
+        sampler: Sampler = GREEDY,
+        wants_more: WantsMore = always,
+        unchanged: int = 0,
     ) -> Draft:
         assert limit >= 1
         assert not self.closed
+        assert unchanged == 0 or list(text[:unchanged]) == self.texts[-1][:unchanged], (
+            "more is said to be unchanged than is"
+        )
         self.texts.append(list(text))
         self.limits.append(limit)
         tokens: list[int] = []
@@ -266,6 +276,12 @@ def of_any_length(language: Language) -> FakeDrafter:
 
 def silent(_language: Language) -> FakeDrafter:
     return FakeDrafter(lambda text: None)
+
+
+def called(language: Language) -> LlamaDraftModelDrafter:
+    """A draft model of llama-cpp-python's kind: always eight tokens, right as often as `sometimes_right`."""
+    drafter = sometimes_right(language)
+    return LlamaDraftModelDrafter(lambda ids: np.array(drafter.propose(ids.tolist(), 8).tokens, np.intc))
 
 
 def scripted(draft: dict[int, int]) -> FakeDrafter:

@@ -19,7 +19,7 @@ PROMPT = [1, 2, 3]
 JOINT = JointRule(0.5, 0.5)
 LOSSLESS = [Mode.SD, Mode.EXACT]
 DRAFTING = [Mode.SD, Mode.EXACT, Mode.TIERED]
-DRAFTERS: dict[str, Callable[[Language], Drafter]] = {
+DRAFTERS: dict[str, Callable[[Language], Drafter | list[Drafter]]] = {
     "oracle": fakes.oracle,
     "always_wrong": fakes.always_wrong,
     "sometimes_right": fakes.sometimes_right,
@@ -28,6 +28,8 @@ DRAFTERS: dict[str, Callable[[Language], Drafter]] = {
     "silent": fakes.silent,
     "model": fakes.fake_model_drafter,
     "lookup": lambda _: PromptLookup(min_ngram=1),
+    "lookup, then another": lambda language: [PromptLookup(min_ngram=2), fakes.sometimes_right(language)],
+    "llama_cpp": fakes.called,
 }
 any_drafter = pytest.mark.parametrize("drafter", DRAFTERS)
 
@@ -35,9 +37,9 @@ any_drafter = pytest.mark.parametrize("drafter", DRAFTERS)
 def build(
     language: Language,
     mode: Mode = Mode.SD,
-    drafter: Drafter | None = None,
+    drafter: Drafter | list[Drafter] | None = None,
     *,
-    draft_tokens: int = 3,
+    draft_tokens: int | None = 3,
     rule: Rule = JOINT,
     audit_every: int = 32,
     **verifier: Any,

@@ -107,7 +107,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setattr(module, "SHA256", hashlib.sha256(archive.read_bytes()).hexdigest())
     patch = tmp_path / "layer-skip.patch"
     patch.write_text(diff(CHANGED), encoding="utf-8")
-    monkeypatch.setattr(module, "PATCH", patch)
+    monkeypatch.setattr(module, "PATCHES", (patch,))
 
     def refuse(*_args: object, **_options: object) -> None:
         raise AssertionError("the tests use no network")

@@ -107,8 +107,10 @@ def padded(probabilities: np.ndarray) -> np.ndarray:
 
 
 class Sampling:
-    is_free = True
     """A drafter that draws from P as the target's sampler would."""
+
+    name = "sampling"
+    is_free = True
 
     def begin(self, recorder: Any) -> None: ...
 
@@ -116,7 +118,7 @@ class Sampling:
 
     def close(self) -> None: ...
 
-    def propose(self, text: Sequence[int], limit: int, sampler: Sampler, wants_more: Any = None) -> Draft:
+    def propose(self, text: Sequence[int], limit: int, sampler: Sampler, *_more: Any) -> Draft:
         fork = sampler.fork()
         proposals = [fork.distribution(padded(P)) for _ in range(limit)]
         tokens = [proposal.draw(fork.random.random()) for proposal in proposals]

@@ -36,8 +36,8 @@ def test_a_full_pass_audits_every_token_since_the_last_one() -> None:
     """Blocks 4 5 6 7 (bonus), 8 9 0 1 (bonus), then the slim tier is unsure of the first of 2 3 4."""
     one = engine({12: (2, 0.4)})
     assert [step.tiers for step in steps(one, 4)] == [(F,), (D, D, D, S), (D, D, D, S), (F, F, F, F)]
-    assert one.stats.audited == {"A": 6, "B": 2}
-    assert one.stats.deviations == {"A": 0, "B": 0}
+    assert one.stats.audited == {"A": 6, "B": 2, "C": 4}
+    assert one.stats.deviations == {"A": 0, "B": 0, "C": 0}
 
 
 def test_deviations_are_counted_by_region() -> None:
@@ -45,8 +45,8 @@ def test_deviations_are_counted_by_region() -> None:
     one = engine({5: (9, 0.9), 9: (0, 0.9), 10: (0, 0.4)}, {5: 9})
     tokens = [step.tokens for step in steps(one, 4)]
     assert tokens == [(3,), (4, 9, 6, 7), (8, 0), (0, 1, 2, 3)]
-    assert one.stats.audited == {"A": 4, "B": 2}
-    assert one.stats.deviations == {"A": 1, "B": 1}
+    assert one.stats.audited == {"A": 4, "B": 2, "C": 4}
+    assert one.stats.deviations == {"A": 1, "B": 1, "C": 0}
     assert one.stats.deviation == pytest.approx(2 / 6 * 6 / 11)
 
 
@@ -109,9 +109,9 @@ def test_a_budget_that_stays_spent_ends_in_plain_speculative_decoding() -> None:
     wrong = {n: ((COUNT[n] + 1) % 10, 0.999) for n in range(4, 60)}
     one = engine(wrong, {n: token for n, (token, _) in wrong.items()}, max_deviation=0.0, audit_every=2)
     tokens = [token for step in one.generate(START, max_tokens=50) for token in step.tokens]
-    assert one.stats.tightened == 4
-    assert tokens[-20:] == COUNT[33:53]  # the full model's own
-    assert one.stats.passes["slim"].calls < 10
+    assert one.stats.tightened > 0
+    assert tokens[-40:] == COUNT[13:53]  # the full model's own
+    assert one.stats.passes["slim"].calls < 5
 
 
 def test_one_deviation_is_no_evidence_against_a_budget() -> None:
@@ -160,7 +160,7 @@ def test_a_block_that_goes_to_the_full_tier_at_once_audits_the_waiting_ones(monk
     """Blocks by turns: slim first (4 5 6 7), then the full tier at once: it decides 8 9 0 1 and audits 4 5 6 7."""
     one = engine({5: (9, 0.9)}, {5: 9})
     one.policy = Policy(Mode.TIERED, None, JointRule(0.5, 0.5))
-    one.pace = Pace(Costs(), routes=("slim", "full"), free=True)
+    one.paces = [Pace(Costs(), routes=("slim", "full"), free=True)]
     monkeypatch.setattr(one.pace, "length", lambda room: min(room, 3))
     turns = iter([True, False, True, False])
     monkeypatch.setattr(one.pace, "slim_first", lambda *_args: next(turns))
@@ -169,8 +169,8 @@ def test_a_block_that_goes_to_the_full_tier_at_once_audits_the_waiting_ones(monk
         ((4, 9, 6, 7), (D, D, D, S)),
         ((8, 9, 0, 1), (F, F, F, F)),
     ]
-    assert one.stats.audited == {"A": 3, "B": 1}
-    assert one.stats.deviations == {"A": 1, "B": 0}
+    assert one.stats.audited == {"A": 3, "B": 1, "C": 4}
+    assert one.stats.deviations == {"A": 1, "B": 0, "C": 0}
     assert one.stats.accepted == 6
     assert one.verifier.n_full == one.verifier.n_kv == len(START) + 8
 
@@ -197,5 +197,5 @@ def test_a_small_model_audits_the_block_at_hand_and_keeps_its_memory() -> None:
     one = engine({9: (9, 0.4)}, {})
     one.verifier.model.n_bytes = 0  # type: ignore[misc]
     assert [step.tiers for step in steps(one, 3)] == [(F,), (D, D, D, S), (D, F, F)]
-    assert one.stats.audited == {"A": 1, "B": 1}  # 8 and the bonus 7; before them 4 5 6 went unseen
-    assert one.stats.deviations == {"A": 0, "B": 0}
+    assert one.stats.audited == {"A": 1, "B": 1, "C": 2}  # 8 and the bonus 7; before them 4 5 6 went unseen
+    assert one.stats.deviations == {"A": 0, "B": 0, "C": 0}

@@ -58,5 +58,5 @@ def test_a_missing_build_is_an_import_error_with_a_remedy(tmp_path: Path) -> Non
 
 
 def test_an_unpatched_library_is_an_import_error_with_a_remedy() -> None:
-    run = python("import via_sd_local.binding as b; b._declare('llama_no_such_function', [], None)")
+    run = python("import via_sd_local.binding as b; b.declare(b._lib, 'llama_no_such_function', [], None)")
     assert "it is not the patched llama.cpp; build again with `make install`" in run.stderr.splitlines()[-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 from contextlib import closing
 from dataclasses import replace
@@ -72,9 +73,11 @@ def test_the_json_object_has_these_keys_and_no_others(mode: str, answer: Run) ->
         *("mode", "prompt_tokens", "reused_tokens", "completion_tokens", "drafted", "accepted", "regions"),
         *("rejection_rate", "acceptance_length", "passes", "prefill_seconds", "first_token_seconds", "seconds"),
         *("tokens_per_second", "overhead_seconds", "blocks"),
-        *("audits", "audited", "deviations", "deviation", "overshoot", "tightened"),
+        *("audits", "audited", "deviations", "deviation", "overshoot", "tightened", "max_in_flight"),
+        *("draft_lengths", "accepted_lengths", "acceptance_by_position", "drafters", "drafter_failed", "pace"),
     }
     assert set(stats["regions"]) == {"A", "B", "C", "bonus"}
+    assert set(stats["pace"]) == {"off", "probes", "slim_first", "full_first"}
     assert set(stats["passes"]) == {"draft", "slim", "full", "resume"}
     assert all(set(count) == {"calls", "tokens", "seconds"} for count in stats["passes"].values())
 
@@ -275,9 +278,17 @@ def test_a_grammar_file_is_followed(mode: str, answer: Run, tmp_path: Path) -> N
     assert text.strip() in ("the sea", "the sun")
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_json_schema_file_is_followed(mode: str, answer: Run, tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": {"salty": {"type": "boolean"}}, "required": ["salty"]}
+    (tmp_path / "s.json").write_text(json.dumps(schema), encoding="utf-8")
+    text = answer(*MODES[mode], "--json-schema-file", tmp_path / "s.json", "--json", max_tokens=60).json["text"]
+    assert json.loads(text)["salty"] in (True, False)
+
+
 def test_a_budget_makes_tiered_stricter(answer: Run, files: Path) -> None:
     options = ("--draft", files / "llama.gguf", "--mode", "tiered", "--mask", "2-3", "--thresholds", "0,0", "--json")
     lax = answer(*options, max_tokens=200).json["stats"]
     strict = answer(*options, "--max-deviation", "0", max_tokens=200).json["stats"]
     assert lax["tightened"] == 0 < strict["tightened"]
-    assert strict["regions"]["C"] > lax["regions"]["C"]
+    assert strict["passes"]["slim"]["calls"] < lax["passes"]["slim"]["calls"]

@@ -39,7 +39,7 @@ def test_doctor_reports_this_installation(run: Run) -> None:
     report = json.loads(result.out)
     assert set(report) == {
         *("version", "python", "platform", "cpus", "packages", "problems"),
-        *("build", "library", "patched", "cpu_features", "models"),
+        *("build", "library", "patched", "cpu_features", "devices", "models"),
     }
     assert report["problems"] == []
     assert report["patched"] is True
@@ -61,7 +61,7 @@ def test_doctor_says_the_same_for_people(run: Run) -> None:
     result = run("doctor")
     assert (result.status, result.err) == (0, "")
     names = [line.split("  ")[0] for line in result.out.splitlines()]
-    assert names[:7] == ["via_sd_local", "packages", "library", "llama.cpp", "layer masks", "backends", "CPU"]
+    assert names[:7] == ["via_sd_local", "packages", "library", "llama.cpp", "layer masks", "backends", "device"]
     assert "AMX" in names
     for words in (report["version"], report["library"], report["build"]["amx"], report["build"]["llama_cpp_commit"]):
         assert words in result.out
@@ -80,6 +80,17 @@ def test_doctor_lists_the_models_that_are_here(
     assert f"own.gguf: {own}" in run("doctor").out
 
 
+def test_doctor_lists_what_it_can_compute_on(run: Run) -> None:
+    devices = json.loads(run("doctor", "--json").out)["devices"]
+    cpu = next(device for device in devices if device["name"] == "CPU")
+    assert cpu["kind"] == "CPU"
+    assert 0 < cpu["free"] <= cpu["total"]
+    assert f"CPU (CPU): {cpu['description']}, " in run("doctor").out
+    gpu = {"name": "CUDA0", "kind": "GPU", "description": "Some GPU", "free": 3 << 30, "total": 4 << 30}
+    assert doctor.device_line(gpu) == "CUDA0 (GPU): Some GPU, 3.0 of 4.0 GiB free"
+    assert doctor.device_line(gpu | {"free": 0, "total": 0}) == "CUDA0 (GPU): Some GPU"
+
+
 def test_cpu_features_are_those_that_are_on() -> None:
     assert doctor.cpu_features("CPU : SSE3 = 1 | AVX = 0 | SVE_CNT = 4 | REPACK = 1 | ") == [
         *("SSE3", "SVE_CNT=4", "REPACK")
@@ -96,7 +107,7 @@ def test_doctor_without_the_library_names_the_problem_and_exits_with_1(
     assert result.status == 1
     assert len(report["problems"]) == 1
     assert result.err == f"error: {report['problems'][0]}\n"
-    assert not {"build", "library", "patched"} & set(report)
+    assert not {"build", "library", "patched", "devices"} & set(report)
     assert run("doctor").out.splitlines()[-1].startswith("packages")
 
 
@@ -131,7 +142,7 @@ def test_a_checkout_that_is_not_built_says_how_to_build_it(arguments: tuple[str,
 
 def test_a_library_without_the_patch_is_refused_with_the_remedy() -> None:
     with pytest.raises(ImportError, match=r"has no llama_no_such_function: it is not the patched .* `make install`"):
-        binding._declare("llama_no_such_function", [], None)
+        binding.declare(binding._lib, "llama_no_such_function", [], None)
 
 
 #

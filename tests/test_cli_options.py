@@ -14,6 +14,7 @@ from commands import MODES, Run
 from via_sd_local import cli, drafters, tiers
 from via_sd_local.context import Context
 from via_sd_local.model import Model
+from via_sd_local.placement_options import DRAFT, NAMES, VERIFIER
 
 answer, files, run = commands.answer, commands.files, commands.run
 
@@ -25,8 +26,10 @@ def test_every_option_has_a_test_here() -> None:
     assert options == {
         *("-h", "--help", "--prompt", "--prompt-file", "--chat-template", "--raw", "--json", "--verifier", "--draft"),
         *("--drafter", "--mode", "--mask", "--thresholds", "--draft-tokens", "--n-ctx", "--threads", "--temperature"),
-        *("--seed", "--max-tokens", "--max-deviation", "--top-k", "--top-p", "--min-p", "--typical-p"),
+        *("--seed", "--max-tokens", "--max-deviation", "--draft-mask", "--top-k", "--top-p", "--min-p", "--typical-p"),
         *("--repeat-penalty", "--frequency-penalty", "--presence-penalty", "--mirostat", "--grammar-file"),
+        *(f"--{prefix}{name}" for prefix in (VERIFIER, DRAFT) for name in NAMES),  # tested in test_placement.py
+        "--json-schema-file",
     }
 
 
@@ -42,6 +45,10 @@ def test_every_option_has_a_test_here() -> None:
         (("--draft", "{}", "--drafter", "model"), "sd", True),
         (("--draft", "{}", "--drafter", "auto", "--mode", "exact", "--mask", "a1,f3,4"), "exact", True),
         (("--drafter", "lookup", "--mode", "tiered", "--mask", "a1"), "tiered", False),
+        (("--drafter", "self", "--draft-mask", "1-3"), "sd", True),
+        (("--drafter", "self", "--draft-mask", "1-3", "--mode", "tiered", "--mask", "a1"), "tiered", True),
+        (("--drafter", "lookup+self", "--draft-mask", "1-3", "--mode", "exact", "--mask", "a1"), "exact", True),
+        (("--drafter", "lookup+model", "--draft", "{}"), "sd", True),
     ],
 )
 def test_mode_and_drafter_auto_are_what_the_help_says(
@@ -52,6 +59,21 @@ def test_mode_and_drafter_auto_are_what_the_help_says(
     assert stats["mode"] == mode
     assert (stats["passes"]["draft"]["calls"] > 0) == drafts
     assert (stats["drafted"] > 0) == (mode != "plain")
+
+
+def test_the_draft_mask_decides_what_is_drafted(answer: Run) -> None:
+    def stats(*options: str) -> dict[str, Any]:
+        counted: dict[str, Any] = answer("--json", "--draft-tokens", 4, *options, max_tokens=40).json["stats"]
+        return counted
+
+    rates = [stats("--drafter", "self", "--draft-mask", mask)["rejection_rate"] for mask in ("f4", "1-4", "1-4")]
+    assert rates[0] < rates[1] == rates[2]
+    both = stats("--drafter", "lookup+self", "--draft-mask", "1-4")["drafters"]
+    assert both["self"]["drafts"] > 0
+    assert (
+        sum(row["drafted"] for row in both.values())
+        == stats("--drafter", "lookup+self", "--draft-mask", "1-4")["drafted"]
+    )
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])

@@ -58,6 +58,12 @@ REFUSED = {
     "repeat penalty": (("--repeat-penalty", "0"), "repeat_penalty is 0.0; it must be above 0"),
     "grammar": (("--grammar-file", "{}/text.gguf"), "the grammar does not parse"),
     "grammar absent": (("--grammar-file", "{}/absent.gbnf"), "absent.gbnf cannot be read"),
+    "schema": (("--json-schema-file", "{}/latin1.txt"), "latin1.txt is not UTF-8 text"),
+    "schema and grammar": (
+        ("--json-schema-file", "{}/text.gguf", "--grammar-file", "{}/text.gguf"),
+        "grammar and json_schema both say what the text must be",
+    ),
+    "schema form": (("--json-schema-file", "{}/text.gguf"), "json_schema is not JSON"),
     "temperature": (("--temperature", "-0.5"), "temperature is -0.5; it must be"),
     "temperature nan": (("--temperature", "nan"), "temperature is nan"),
     "temperature inf": (("--temperature", "inf"), "temperature is inf"),

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import fakes
+import numpy as np
 import pytest
 from fakes import RandomLanguage, Script, expected_text, fake_model_drafter
 from hypothesis import given
@@ -71,6 +75,52 @@ def test_lookup_agrees_with_a_search_by_hand(
         expected = looked_up(text, limit, smallest=smallest, largest=smallest + more)
         for _ in range(2):  # asked twice, it says the same
             assert lookup.propose(text, limit).tokens == expected
+
+
+edits = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), st.lists(st.integers(0, 2), max_size=5)), max_size=10)
+
+
+@given(edits)
+def test_a_lookup_whose_text_changes_anywhere_is_like_a_fresh_one(
+    changes: list[tuple[float, float, list[int]]],
+) -> None:
+    """Whatever share of what is unchanged it is told."""
+    lookup, text = PromptLookup(min_ngram=1), [0, 1, 2]
+    for cut, told, added in changes:
+        kept = int(cut * len(text))
+        text = text[:kept] + added + [1]
+        assert lookup.propose(text, 4, unchanged=int(told * kept)) == PromptLookup(min_ngram=1).propose(text, 4)
+
+
+class Counting(list[int]):
+    """A text that counts how many of its tokens are read."""
+
+    read = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        self.read += len(found) if isinstance(index, slice) else 1
+        return found
+
+    def __iter__(self) -> Any:
+        self.read += len(self)
+        return super().__iter__()
+
+
+@pytest.mark.parametrize(
+    "drafter", [PromptLookup, lambda: fake_model_drafter(RandomLanguage(3), n_ctx=5000)], ids=["lookup", "model"]
+)
+def test_a_text_that_grew_by_a_few_tokens_is_not_read_again(drafter: Callable[[], Any]) -> None:
+    one, fresh = drafter(), drafter()
+    text = Counting(np.random.default_rng(0).integers(0, 10, 4000).tolist())
+    one.propose(text, 3)
+    for n in range(20):
+        unchanged = len(text)
+        text += [1, 2, n % 10]
+        text.read = 0
+        draft = one.propose(text, 3, unchanged=unchanged)
+        assert text.read < 40
+        assert draft.tokens == fresh.propose(list(text), 3).tokens
 
 
 def test_lookup_leaves_the_callers_text_alone() -> None:

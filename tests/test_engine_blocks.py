@@ -119,7 +119,7 @@ def test_exact_lets_the_slim_tier_mend_drafts_before_one_full_pass() -> None:
     assert fakes.passes(engine.verifier)[1:] == [("slim", 3, 4), ("slim", 6, 4), ("resume", 3, 7)]
     assert (engine.stats.drafted, engine.stats.accepted) == (6, 5)
     assert engine.stats.regions == regions(a=5, b=1)
-    assert drafter.observed == [5]
+    assert drafter.observed == [2, 3]
 
 
 @pytest.mark.parametrize(

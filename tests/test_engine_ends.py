@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import fakes
 import pytest
 from fakes import POISON, FakeDrafter, RandomLanguage, Script, expected_text, fake_verifier
 from generations import COUNT, DRAFTING, PROMPT, START, D, F, build, generate, tokens_of, watched
 
-from via_sd_local.drafters import Draft, WantsMore, always
+from via_sd_local.drafters import Draft
 from via_sd_local.engine import Engine
 from via_sd_local.policy import Mode, Policy
-from via_sd_local.sampling import GREEDY, Sampler
 
 #
 # where a text ends
@@ -39,17 +39,16 @@ def test_max_tokens_is_never_exceeded(mode: Mode, draft_tokens: int) -> None:
     for n in range(1, 14):
         engine = build(Script(COUNT), mode, draft_tokens=draft_tokens)
         assert generate(engine, START, max_tokens=n)[::2] == (COUNT[3 : 3 + n], "length")
-        if isinstance(engine.drafter, FakeDrafter):
-            texts_and_limits = zip(engine.drafter.texts, engine.drafter.limits, strict=True)
+        for drafter in engine.drafters:
+            assert isinstance(drafter, FakeDrafter)
+            texts_and_limits = zip(drafter.texts, drafter.limits, strict=True)
             assert all(len(text) + limit < 3 + n for text, limit in texts_and_limits)  # one is the verifier's own
 
 
 @pytest.mark.parametrize("mode", DRAFTING)
 def test_a_drafter_that_ignores_its_limit_does_not_lengthen_the_text(mode: Mode) -> None:
     class Eager(FakeDrafter):
-        def propose(
-            self, text: Sequence[int], limit: int, sampler: Sampler = GREEDY, wants_more: WantsMore = always
-        ) -> Draft:
+        def propose(self, text: Sequence[int], limit: int, *_more: Any) -> Draft:  # type: ignore[override]
             return super().propose(text, 20)
 
     engine = build(Script(COUNT), mode, Eager(lambda text: len(text) % POISON))

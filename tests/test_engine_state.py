@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import fakes
 import pytest
@@ -23,10 +24,9 @@ from generations import (
 
 from via_sd_local import generation as generation_module
 from via_sd_local import tiers as tiers_module
-from via_sd_local.drafters import Draft, WantsMore, always
+from via_sd_local.drafters import Draft
 from via_sd_local.generation import Tier
 from via_sd_local.policy import Mode
-from via_sd_local.sampling import GREEDY, Sampler
 
 #
 # what a generation leaves behind
@@ -104,9 +104,7 @@ def test_a_drafter_that_raises_is_dropped_for_this_answer_with_one_warning(mode:
     calls = 0
 
     class Failing(FakeDrafter):
-        def propose(
-            self, text: Sequence[int], limit: int, sampler: Sampler = GREEDY, wants_more: WantsMore = always
-        ) -> Draft:
+        def propose(self, text: Sequence[int], limit: int, *_more: Any) -> Draft:  # type: ignore[override]
             nonlocal calls
             calls += 1
             if calls == good_calls + 1:
@@ -189,6 +187,8 @@ def test_counters_add_up(mode: Mode, drafter: str) -> None:
         assert stats.completion_tokens == len(tiers) == 30
         assert stats.blocks == len(steps) - 1
         assert stats.acceptance_length == 29 / stats.blocks
+        for lengths, total in ((stats.draft_lengths, stats.drafted), (stats.accepted_lengths, stats.accepted)):
+            assert sum(length * n for length, n in lengths.items()) == total
         if isinstance(drafting, FakeDrafter):
             assert sum(drafting.observed) == stats.accepted
         if mode is Mode.SD:
@@ -204,6 +204,43 @@ def test_counters_add_up(mode: Mode, drafter: str) -> None:
         for kind in ("slim", "full", "resume"):
             sizes = [size for name, _, size in fakes.passes(engine.verifier)[1:] if name == kind]
             assert (stats.passes[kind].calls, stats.passes[kind].tokens) == (len(sizes), sum(sizes))
+
+
+@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("audit_every", [4, 9])
+def test_tokens_in_flight_are_those_that_only_the_slim_tier_has_seen(mode: Mode, audit_every: int) -> None:
+    found = set()
+    for seed in range(5):
+        language = RandomLanguage(seed, agreement=0.9, confidences=[0.3, 0.9, 0.9])
+        engine = build(
+            language, mode, fakes.slim_like(language) if mode is not Mode.PLAIN else None, audit_every=audit_every
+        )
+        most = waiting = 0
+        for step in watched(engine, PROMPT, engine.generate(PROMPT, max_tokens=40)):
+            waiting = 0 if step.tiers[-1] is Tier.FULL else waiting + len(step.tokens)
+            most = max(most, waiting)
+        assert engine.stats.max_in_flight == most
+        found.add(most)
+    assert max(found) <= audit_every
+    assert (max(found) > 0) == (mode is Mode.TIERED)
+
+
+def test_decisions_of_the_pace_are_counted_by_generation() -> None:
+    """Costs are given: drafting loses at first (the drafter is as dear as the verifier), then pays."""
+    language = RandomLanguage(0, confidences=[0.9])
+    engine = build(language, Mode.TIERED, fakes.oracle(language), draft_tokens=None)
+    (pace,) = engine.paces
+    lengths = iter([0, 0, 2, 0, 3, *[1] * 40])
+    first = iter([True, False, *[True] * 40])
+    pace.length = lambda room: min(room, next(lengths))  # type: ignore[method-assign]
+    pace.slim_first = lambda *_draft: next(first)  # type: ignore[method-assign]
+    generate(engine, max_tokens=9)
+    assert engine.stats.pace["off"] == 3
+    assert engine.stats.pace["full_first"] == 1
+    assert engine.stats.pace["slim_first"] >= 1
+    pace.probes += 5
+    generate(engine, max_tokens=3)
+    assert engine.stats.pace["off"] == engine.stats.pace["probes"] == 0
 
 
 def test_a_generation_has_its_own_counters() -> None:
@@ -231,10 +268,10 @@ def test_the_clock_stands_still_while_the_consumer_works(clock: Clock) -> None:
     drafter_seconds = 0.5
     propose = drafter.propose
 
-    def slow(text: Sequence[int], limit: int, sampler: Sampler, wants_more: WantsMore) -> Draft:
+    def slow(text: Sequence[int], limit: int, *more: Any) -> Draft:
         clock.now += drafter_seconds
         drafter.recorder("draft", limit, drafter_seconds)
-        return propose(text, limit, sampler, wants_more)
+        return propose(text, limit, *more)
 
     drafter.propose = slow  # type: ignore[method-assign]
     engine = build(language, Mode.TIERED, drafter)

@@ -15,12 +15,14 @@ from oracle import near_ties
 
 from via_sd_local.binding import llama
 from via_sd_local.chat_format import ChatFormat
-from via_sd_local.drafters import Draft, Drafter, ModelDrafter, PromptLookup, WantsMore, always
+from via_sd_local.drafters import Draft, Drafter, ModelDrafter, PromptLookup
 from via_sd_local.engine import Engine
 from via_sd_local.errors import NativeError
+from via_sd_local.mask import LayerMask
 from via_sd_local.model import Model
 from via_sd_local.policy import Mode, Policy
-from via_sd_local.sampling import GREEDY, Sampler, SamplingParams
+from via_sd_local.sampling import SamplingParams
+from via_sd_local.self_drafter import SelfDrafter
 from via_sd_local.tiers import Verifier
 
 QUESTIONS = [
@@ -61,12 +63,15 @@ class Bench:
             form = ChatFormat(model)
             self.prompts = [form.tokens([{"role": "user", "content": question}]) for question in QUESTIONS]
 
-    def engine(self, mode: Mode, drafter: Drafter | None = None, **policy: Any) -> Engine:
+    def engine(self, mode: Mode, drafter: Drafter | LayerMask | None = None, **policy: Any) -> Engine:
+        """An engine; with a mask in place of a drafter, the verifier drafts for itself, after a look into the text."""
         mask = self.mask if mode in (Mode.EXACT, Mode.TIERED) else ""
         tiers = self.verifier(self.model, mask, N_CTX)
+        if isinstance(drafter, LayerMask):
+            return Engine(tiers, [PromptLookup(), SelfDrafter(tiers, drafter)], Policy(mode, **policy))
         return Engine(tiers, self.keep(drafter) if drafter else None, Policy(mode, **policy))
 
-    def check(self, mode: Mode, drafter: Drafter, **policy: Any) -> Engine:
+    def check(self, mode: Mode, drafter: Drafter | LayerMask, **policy: Any) -> Engine:
         """Every answer is the model's own greedy choice, with no more near-ties than `plain` has, and a few."""
         engine = self.engine(mode, drafter, **policy)
         tokens, ties = self.ties(engine)
@@ -110,6 +115,13 @@ def test_a_worse_draft_model_changes_no_answer(smol_bench: Bench, smollm2_q2: Mo
     assert 0 < engine.stats.accepted < engine.stats.drafted  # it helps, and it errs
 
 
+@pytest.mark.parametrize("mode", [Mode.SD, Mode.EXACT], ids=lambda mode: mode.value)
+def test_drafting_for_itself_changes_no_answer(bench: Bench, mode: Mode) -> None:
+    deep = {"smollm2": "17-22,f25", "gemma": "8-9,f12-13"}["gemma" if bench.mask == MASKS["gemma"] else "smollm2"]
+    engine = bench.check(mode, LayerMask.parse(deep, bench.model.n_layer), draft_tokens=3)
+    assert 0 < engine.stats.accepted < engine.stats.drafted
+
+
 class Watched:
     """A drafter that remembers where it was first rejected in each draft."""
 
@@ -117,8 +129,8 @@ class Watched:
         self.drafter = drafter
         self.rejected: list[tuple[list[int], list[int]]] = []  # the text before a rejected token, the draft from it on
 
-    def propose(self, text: list[int], limit: int, sampler: Sampler = GREEDY, wants_more: WantsMore = always) -> Draft:
-        self.text, self.draft = list(text), self.drafter.propose(text, limit, sampler, wants_more)
+    def propose(self, text: list[int], limit: int, *more: Any) -> Draft:
+        self.text, self.draft = list(text), self.drafter.propose(text, limit, *more)
         return self.draft
 
     def observe(self, accepted: int) -> None:

@@ -9,6 +9,7 @@ import patching
 import pytest
 from patching import (
     CHANGED,
+    CONTEXT,
     GRAPH,
     OTHER,
     PATCHED,
@@ -112,10 +113,10 @@ def test_a_checkout_that_is_refused_leaves_a_good_source_in_place(prepare: Prepa
 
 def test_regenerate_writes_the_same_patch_back(script: ModuleType, prepare: Prepare, tmp_path: Path) -> None:
     prepare()
-    text = script.PATCH.read_text(encoding="utf-8")
-    script.PATCH.unlink()
+    text = script.PATCHES[0].read_text(encoding="utf-8")
+    script.PATCHES[0].unlink()
     assert script.main(["regenerate", str(tmp_path / "dest")]) == 0
-    assert script.PATCH.read_text(encoding="utf-8") == text
+    assert script.PATCHES[0].read_text(encoding="utf-8") == text
 
 
 def test_regenerate_writes_what_was_inserted_by_hand(
@@ -125,7 +126,7 @@ def test_regenerate_writes_what_was_inserted_by_hand(
     edited = {**CHANGED, "include/llama.h": "struct llama;\nvoid skip();\n"}
     (tmp_path / "dest" / "llama.cpp" / "include" / "llama.h").write_text(edited["include/llama.h"], encoding="utf-8")
     assert script.main(["regenerate", str(tmp_path / "dest")]) == 0
-    assert script.PATCH.read_text(encoding="utf-8") == diff(edited)
+    assert script.PATCHES[0].read_text(encoding="utf-8") == diff(edited)
     assert "5 lines inserted" in capsys.readouterr().out
     before = settle(tmp_path / "dest" / "llama.cpp")
     assert prepare() == 0
@@ -141,7 +142,7 @@ def test_regenerate_refuses_removals_and_keeps_the_patch(
     file.write_text(CHANGED[GRAPH].replace("graph line 20\n", ""), encoding="utf-8")
     assert script.main(["regenerate", str(tmp_path / "dest")]) == 1
     assert_refused(capsys.readouterr(), "removes a line ('-graph line 20'); it must only insert")
-    assert script.PATCH.read_text(encoding="utf-8") == diff(CHANGED)
+    assert script.PATCHES[0].read_text(encoding="utf-8") == diff(CHANGED)
 
 
 def test_regenerate_refuses_the_removal_of_a_line_that_begins_with_two_dashes(
@@ -161,4 +162,31 @@ def test_regenerate_of_an_unchanged_source_keeps_the_patch(
         (tmp_path / "dest" / "llama.cpp" / name).write_text(text, encoding="utf-8")
     assert script.main(["regenerate", str(tmp_path / "dest")]) == 1
     assert_refused(capsys.readouterr(), "equals the pristine source; nothing to write")
-    assert script.PATCH.read_text(encoding="utf-8") == diff(CHANGED)
+    assert script.PATCHES[0].read_text(encoding="utf-8") == diff(CHANGED)
+
+
+def test_each_patch_keeps_the_changes_of_its_own_files(
+    script: ModuleType,
+    prepare: Prepare,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second = tmp_path / "first.patch", tmp_path / "second.patch"
+    first.write_text(diff({GRAPH: CHANGED[GRAPH]}), encoding="utf-8")
+    second.write_text(diff({CONTEXT: CHANGED[CONTEXT]}), encoding="utf-8")
+    monkeypatch.setattr(script, "PATCHES", (first, second))
+    assert prepare() == 0
+    assert tree(tmp_path / "dest" / "llama.cpp") == PATCHED
+    edited = {GRAPH: CHANGED[GRAPH], "src/other.cpp": "int other;\nint more;\n"}
+    (tmp_path / "dest" / "llama.cpp" / "src" / "other.cpp").write_text(edited["src/other.cpp"], encoding="utf-8")
+    assert script.main(["regenerate", str(tmp_path / "dest")]) == 0
+    assert first.read_text(encoding="utf-8") == diff(edited)
+    assert second.read_text(encoding="utf-8") == diff({CONTEXT: CHANGED[CONTEXT]})
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "wrote first.patch: 3 lines inserted",
+        "wrote second.patch: 2 lines inserted",
+    ]
+    other = checkout(tmp_path, **{CONTEXT: SOURCE[CONTEXT].replace("line 12\n", "line 12b\n")})
+    assert prepare("--source", other) == 1
+    assert_refused(capsys.readouterr(), "hunk 1 of second.patch matches 0 places", CONTEXT)

@@ -36,16 +36,21 @@ prepare, script = patching.prepare, patching.script
 #
 
 
-def test_the_real_patch_only_inserts() -> None:
-    lines = (PATCHES / "layer-skip.patch").read_text(encoding="utf-8").splitlines()
+REAL = pytest.mark.parametrize("name", ["layer-skip.patch", "rpc-lost-server.patch"])
+
+
+@REAL
+def test_the_real_patches_only_insert(name: str) -> None:
+    lines = (PATCHES / name).read_text(encoding="utf-8").splitlines()
     removed = [line for line in lines if line.startswith("-") and not line.startswith("--- a/")]
     assert removed == []
     assert sum(line.startswith("+") and not line.startswith("+++ b/") for line in lines) > 20
     assert {line[:1] for line in lines} == {"-", "+", "@", " "}
 
 
-def test_the_real_patch_is_read_whole(script: ModuleType) -> None:
-    text = (PATCHES / "layer-skip.patch").read_text(encoding="utf-8")
+@REAL
+def test_the_real_patches_are_read_whole(name: str, script: ModuleType) -> None:
+    text = (PATCHES / name).read_text(encoding="utf-8")
     hunks = script.hunks(text)
     assert list(hunks) == [line[6:] for line in text.splitlines() if line.startswith("+++ b/")]
     assert sum(map(len, hunks.values())) == sum(line.startswith("@@") for line in text.splitlines())
@@ -118,7 +123,7 @@ def test_an_edited_patch_replaces_the_old_one(
     edited: dict[str, str], script: ModuleType, prepare: Prepare, tmp_path: Path
 ) -> None:
     prepare()
-    script.PATCH.write_text(diff(edited), encoding="utf-8")
+    script.PATCHES[0].write_text(diff(edited), encoding="utf-8")
     assert prepare() == 0
     assert tree(tmp_path / "dest" / "llama.cpp") == {**SOURCE, **edited}
     settled = settle(tmp_path / "dest" / "llama.cpp")
@@ -129,9 +134,9 @@ def test_an_edited_patch_replaces_the_old_one(
 def test_lines_at_the_end_of_a_file_can_be_taken_back(script: ModuleType, prepare: Prepare, tmp_path: Path) -> None:
     """There the text before the patch is still a part of the text after it."""
     appended = {**CHANGED, "include/llama.h": "struct llama;\nvoid skip();\n"}
-    script.PATCH.write_text(diff(appended), encoding="utf-8")
+    script.PATCHES[0].write_text(diff(appended), encoding="utf-8")
     assert prepare() == 0
-    script.PATCH.write_text(diff(CHANGED), encoding="utf-8")
+    script.PATCHES[0].write_text(diff(CHANGED), encoding="utf-8")
     assert prepare() == 0
     assert tree(tmp_path / "dest" / "llama.cpp") == PATCHED
 
@@ -142,7 +147,7 @@ def test_an_edited_patch_touches_only_the_files_that_it_changes(
     prepare()
     before = settle(tmp_path / "dest" / "llama.cpp")
     edited = {**CHANGED, GRAPH: insert(SOURCE[GRAPH], _5="    if (skips(il)) {")}
-    script.PATCH.write_text(diff(edited), encoding="utf-8")
+    script.PATCHES[0].write_text(diff(edited), encoding="utf-8")
     assert prepare() == 0
     after = ages(tmp_path / "dest" / "llama.cpp")
     assert {name for name in after if after[name] != before[name]} == {GRAPH}
@@ -178,7 +183,7 @@ def test_a_patch_with_a_removal_is_refused(
     script: ModuleType, prepare: Prepare, capsys: pytest.CaptureFixture[str]
 ) -> None:
     removing = {**CHANGED, GRAPH: SOURCE[GRAPH].replace("graph line 20\n", "")}
-    script.PATCH.write_text(diff(removing), encoding="utf-8")
+    script.PATCHES[0].write_text(diff(removing), encoding="utf-8")
     assert prepare() == 1
     assert_refused(capsys.readouterr(), "layer-skip.patch removes a line ('-graph line 20'); it must only insert")
 
@@ -189,7 +194,7 @@ def test_an_edited_patch_that_is_refused_leaves_the_old_one_in_place(
 ) -> None:
     prepare()
     patch = diff({**CHANGED, GRAPH: SOURCE[GRAPH].replace("graph line 20\n", "")})
-    script.PATCH.write_text(
+    script.PATCHES[0].write_text(
         patch if what == "removes" else diff(CHANGED).replace(" graph line 6", " graph line 6b"), encoding="utf-8"
     )
     assert prepare() == 1

@@ -51,6 +51,9 @@ def test_each_mode_after_a_switch_is_that_of_a_fresh_session(session: Callable[.
         {"draft": paths[1], "mode": "exact", "mask": "2-3"},
         {"draft": paths[1], "mode": "tiered", "mask": "2-3", "thresholds": "joint:0.01,0.01"},
         {"draft": paths[1], "mode": "tiered", "mask": "1"},
+        {"drafter": "self", "draft_mask": "1", "mode": "tiered", "mask": "1"},
+        {"drafter": "self", "draft_mask": "1", "mode": "tiered", "mask": "2"},
+        {"drafter": "lookup+model", "draft": paths[1]},
         {"draft": paths[0]},
         {},
     ):
@@ -79,12 +82,12 @@ def test_the_verifiers_cache_stays(session: Callable[..., Session], paths: list[
 
 def test_the_same_drafter_is_kept_and_another_is_freed(session: Callable[..., Session], paths: list[str]) -> None:
     switched = session(draft=paths[1], mode="exact", mask="2-3")
-    drafter = switched.engine.drafter
+    (drafter,) = switched.engine.drafters
     assert isinstance(drafter, ModelDrafter)
     switched.switch(settings(paths, draft=paths[1]))
-    assert switched.engine.drafter is drafter
+    assert switched.engine.drafters == (drafter,)
     switched.switch(settings(paths, drafter="lookup"))
-    assert isinstance(switched.engine.drafter, PromptLookup)
+    assert [type(part) for part in switched.engine.drafters] == [PromptLookup]
     with pytest.raises(ValueError, match="has been closed"):
         _ = drafter.model.handle
 

@@ -12,6 +12,7 @@ from via_sd_local.settings import Settings
 DRAFT = {"draft": "small.gguf"}
 LOOKUP = {"drafter": "lookup"}
 MASK = {"mask": "12-17"}
+SELF = {"drafter": "self", "draft_mask": "8-25"}
 
 
 @pytest.mark.parametrize(
@@ -24,6 +25,9 @@ MASK = {"mask": "12-17"}
         (DRAFT | {"drafter": "model"}, Mode.SD, "model"),
         (LOOKUP, Mode.SD, "lookup"),
         (LOOKUP | {"mode": "sd"}, Mode.SD, "lookup"),
+        (SELF, Mode.SD, "self"),
+        (DRAFT | {"drafter": "lookup+model"}, Mode.SD, "lookup+model"),
+        (SELF | MASK | {"mode": "exact", "drafter": "lookup+self"}, Mode.EXACT, "lookup+self"),
         (DRAFT | MASK | {"mode": "exact"}, Mode.EXACT, "model"),
         (LOOKUP | MASK | {"mode": "tiered", "thresholds": "0.5,0.5"}, Mode.TIERED, "lookup"),
     ],
@@ -38,9 +42,23 @@ def test_auto_follows_from_what_is_given(options: dict[str, Any], mode: Mode, dr
     ("options", "names"),
     [
         ({"mode": "fast"}, r"mode is 'fast'; it is one of auto, plain, sd, exact, tiered"),
-        ({"drafter": "small"}, r"drafter is 'small'; it is one of auto, model, lookup, none"),
+        (
+            {"drafter": "small"},
+            r"drafter is 'small'; it is one of auto, model, lookup, self, lookup\+model, lookup\+self, none",
+        ),
         ({"drafter": "model"}, r"'model' needs a draft model \(draft\)"),
         (DRAFT | LOOKUP, r"drafter 'lookup' does not use the draft model 'small.gguf'"),
+        ({"drafter": "lookup+model"}, r"'lookup\+model' needs a draft model \(draft\)"),
+        (DRAFT | SELF, r"drafter 'self' does not use the draft model 'small.gguf'"),
+        (
+            DRAFT | SELF | {"drafter": "lookup+self"},
+            r"drafter 'lookup\+self' does not use the draft model 'small.gguf'",
+        ),
+        ({"drafter": "self"}, r"drafter 'self' needs a mask to draft under \(draft_mask\)"),
+        ({"drafter": "lookup+self"}, r"drafter 'lookup\+self' needs a mask to draft under"),
+        (LOOKUP | {"draft_mask": "8-25"}, r"draft_mask is for the drafter self; this is drafter 'lookup'"),
+        ({"draft_mask": "8-25"}, r"draft_mask is for the drafter self; this is drafter 'none'"),
+        (SELF | {"mode": "plain"}, r"mode 'plain' does not draft"),
         (DRAFT | {"drafter": "none"}, r"drafter 'none' does not use the draft model 'small.gguf'"),
         (LOOKUP | {"mode": "exact"}, r"mode 'exact' needs a mask \(mask\)"),
         (DRAFT | {"mode": "tiered"}, r"mode 'tiered' needs a mask \(mask\)"),

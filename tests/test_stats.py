@@ -91,3 +91,31 @@ def test_two_generations_share_no_counters() -> None:
     first.regions["A"] += 1
     assert second.passes["full"] == PassCount()
     assert second.regions["A"] == 0
+
+
+def test_one_histogram_of_drafts_gives_lengths_and_acceptance_by_position() -> None:
+    stats = Stats("sd")
+    assert stats.acceptance_by_position == []
+    for drafter, drafted, accepted in (("model", 3, 3), ("model", 3, 1), ("model", 1, 1), ("lookup", 3, 0)):
+        stats.judged(drafter, drafted, accepted)
+    assert stats.accepted == 5
+    assert stats.draft_lengths == {1: 1, 3: 3}
+    assert stats.accepted_lengths == {0: 1, 1: 2, 3: 1}
+    assert stats.acceptance_by_position == [3 / 4, 1 / 3, 1 / 3]
+    data = json.loads(json.dumps(stats.to_json()))
+    assert data["draft_lengths"] == {"1": 1, "3": 3}
+    assert list(data["accepted_lengths"].items()) == [("0", 1), ("1", 2), ("3", 1)]
+    assert data["acceptance_by_position"] == stats.acceptance_by_position
+    assert data["drafters"] == {
+        "model": {"drafts": 3, "drafted": 7, "accepted": 5},
+        "lookup": {"drafts": 1, "drafted": 3, "accepted": 0},
+    }
+
+
+def test_tokens_are_in_flight_until_the_full_model_has_seen_them() -> None:
+    stats = Stats("tiered")
+    for tokens, confirmed in ((1, True), (4, False), (3, False), (2, True), (5, False)):
+        stats.emitted(tokens, confirmed=confirmed)
+    assert stats.completion_tokens == 15
+    assert (stats.in_flight, stats.max_in_flight) == (5, 7)
+    assert stats.to_json()["max_in_flight"] == 7

@@ -27,6 +27,7 @@ __all__ = [
     "allocate",
     "build_info",
     "can_stop_inside",
+    "declare",
     "get_layer_input",
     "get_layer_skip",
     "import_llama_cpp",
@@ -36,6 +37,7 @@ __all__ = [
     "never_stop",
     "set_layer_input",
     "set_layer_skip",
+    "shared_library",
     "stop_if_interrupted",
     "take_errors",
 ]
@@ -99,12 +101,29 @@ def build_info() -> dict[str, Any]:
     return info
 
 
-def _declare(name: str, arguments: list[Any], result: Any) -> Any:
+def library_file(name: str, platform: str = sys.platform) -> str:
+    """The file name of a library of the build, e.g. `ggml-base`, on a platform as `sys.platform` names it."""
+    if platform == "win32":
+        return f"{name}.dll"
+    return f"lib{name}.dylib" if platform == "darwin" else f"lib{name}.so"
+
+
+def shared_library(name: str) -> ctypes.CDLL:
+    """A library of the build that libllama has loaded already; ImportError if there is none of this name."""
+    path = LIBRARIES / library_file(name)
     try:
-        function = getattr(_lib, name)
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise ImportError(f"{path} cannot be loaded ({error}); build again with `make install`") from None
+
+
+def declare(library: ctypes.CDLL, name: str, arguments: list[Any], result: Any) -> Any:
+    """A function of a library with its types; ImportError if the library has none of this name."""
+    try:
+        function = getattr(library, name)
     except AttributeError:
         raise ImportError(
-            f"{_lib._name} has no {name}: it is not the patched llama.cpp; build again with `make install`"
+            f"{library._name} has no {name}: it is not the patched llama.cpp; build again with `make install`"
         ) from None
     function.argtypes, function.restype = arguments, result
     return function
@@ -114,13 +133,13 @@ _context = llama.llama_context_p_ctypes
 _bytes = ctypes.POINTER(ctypes.c_uint8)
 
 # const char * (ctx, skip [n], n): None, or why the mask is refused
-set_layer_skip = _declare("llama_set_layer_skip", [_context, ctypes.c_char_p, ctypes.c_size_t], ctypes.c_char_p)
+set_layer_skip = declare(_lib, "llama_set_layer_skip", [_context, ctypes.c_char_p, ctypes.c_size_t], ctypes.c_char_p)
 # size_t (ctx, skip [n], n): the length of the mask in force
-get_layer_skip = _declare("llama_get_layer_skip", [_context, _bytes, ctypes.c_size_t], ctypes.c_size_t)
+get_layer_skip = declare(_lib, "llama_get_layer_skip", [_context, _bytes, ctypes.c_size_t], ctypes.c_size_t)
 # bool (ctx, il, enable)
-set_layer_input = _declare("llama_set_layer_input", [_context, ctypes.c_int32, ctypes.c_bool], ctypes.c_bool)
+set_layer_input = declare(_lib, "llama_set_layer_input", [_context, ctypes.c_int32, ctypes.c_bool], ctypes.c_bool)
 # const float * (ctx, il): [n_tokens, n_embd] or None
-get_layer_input = _declare("llama_get_layer_input", [_context, ctypes.c_int32], ctypes.POINTER(ctypes.c_float))
+get_layer_input = declare(_lib, "llama_get_layer_input", [_context, ctypes.c_int32], ctypes.POINTER(ctypes.c_float))
 
 #
 # llama.cpp's log: errors become the text of exceptions, everything goes to the `via_sd_local.llama_cpp` logger
@@ -146,6 +165,10 @@ def _on_log(level: int, text: bytes, _user_data: ctypes.c_void_p) -> None:
 
 
 llama.llama_log_set(_on_log, ctypes.c_void_p(0))
+if build_info().get("dynamic_backends"):
+    # the variant for this processor, and what else was built
+    load = declare(shared_library("ggml"), "ggml_backend_load_all_from_path", [ctypes.c_char_p], None)
+    load(os.fsencode(LIBRARIES))
 llama.llama_backend_init()
 
 

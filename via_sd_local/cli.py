@@ -10,7 +10,7 @@ from . import console
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser with all subcommands; each sets `command`, which takes the parsed arguments."""
-    from . import __version__, complete, doctor, models_command, testbed_command
+    from . import __version__, complete, doctor, models_command, rpc_command, testbed_command
 
     parser = argparse.ArgumentParser(
         prog="via-sd-local",
@@ -22,6 +22,7 @@ def build_parser() -> argparse.ArgumentParser:
     complete.add_parser(commands)
     models_command.add_parser(commands)
     testbed_command.add_parser(commands)
+    rpc_command.add_parser(commands)
     doctor.add_parser(commands)
     return parser
 

@@ -23,6 +23,7 @@ from .binding import (
 )
 from .errors import NativeError
 from .model import Model
+from .placement import CACHE_TYPES, FLASH_ATTN
 
 MAX_N_CTX = 1 << 24
 MAX_THREADS = 512  # GGML_MAX_N_THREADS: beyond it llama.cpp aborts the process
@@ -53,12 +54,22 @@ class Context:
         params.n_ctx = n_ctx
         params.n_batch = params.n_ubatch = min(N_BATCH, n_ctx)
         params.n_threads = params.n_threads_batch = self.n_threads
+        placement = model.placement
+        params.flash_attn_type = FLASH_ATTN[placement.flash_attn]
+        params.type_k, params.type_v = CACHE_TYPES[placement.type_k], CACHE_TYPES[placement.type_v]
+        params.offload_kqv = placement.offload_kqv
         params.swa_full = True  # a sliding-window cache of full size can be rewound beyond the window
         params.no_perf = True
         take_errors()
         handle = allocate(
             lambda: llama.llama_init_from_model(model.handle, params), lambda made: llama.llama_free(made)
         )
+        try:
+            model.check_servers()
+        except NativeError:
+            if handle:
+                llama.llama_free(handle)
+            raise
         if not handle:
             raise NativeError(f"no context of {n_ctx} tokens for {model.path}: {_last_error()}")
         self._handle: int | None = handle
@@ -132,13 +143,18 @@ class Context:
         if status == _ABORTED:  # the batch has left the cache again
             raise KeyboardInterrupt
         if status != 0:
+            self.model.check_servers()
             why = "the KV cache has no free slot" if status == 1 else _last_error()
             raise NativeError(
                 f"llama_decode failed on {len(inputs)} tokens at position {start} (status {status}): {why}"
             )
         if rows == 0:
+            if self.model.servers:
+                llama.llama_synchronize(handle)
+                self.model.check_servers()
             return np.empty((0, self._n_vocab), np.float32)
         pointer = llama.llama_get_logits(handle)
+        self.model.check_servers()  # what a lost server should have sent is zero
         logits: Floats = np.ctypeslib.as_array(pointer, shape=(rows, self._n_vocab))
         if np.isnan(logits[-1]).any():
             raise NativeError(f"{self.model.path.name} computes NaN at position {start}: the file may be damaged")

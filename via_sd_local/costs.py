@@ -11,6 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Mapping
 from typing import Any
 
+_RETRY = 64  # confirmations between tries of the dearer way
 KEPT = 9  # passes of a size that are remembered; their median stands up to a core that stalls now and then
 
 
@@ -55,6 +56,15 @@ class Costs:
         share = (tokens - below) / (above - below)
         return medians[below] + share * (medians[above] - medians[below])
 
+    def confirming(self, tokens: int) -> float:
+        """Seconds to have the full model compute so many tokens that the slim tier has seen; KeyError if unknown.
+
+        By a resumed or by a full pass, whichever costs less: on a device the round trip of hidden states may cost more
+        than the layers that resuming saves.
+        """
+        kinds = [kind for kind in ("resume", "full") if self.knows(kind)]
+        return min(self.of(kind, tokens) for kind in kinds or ["full"])
+
     def to_json(self) -> dict[str, Any]:
         """`{kind: {size: seconds}}`, medians."""
         return {kind: {str(size): value for size, value in sorted(row.items())} for kind, row in self._medians.items()}
@@ -63,3 +73,22 @@ class Costs:
     def from_json(cls, data: Mapping[str, Mapping[str, float]]) -> Costs:
         """The table from what `to_json` returned."""
         return cls({kind: {int(size): value for size, value in row.items()} for kind, row in data.items()})
+
+
+class ResumeChoice:
+    """Whether a full pass over tokens that the slim tier has seen should resume from its hidden states.
+
+    It should while nothing else is known. Now and then the dearer way is tried, so that what is known of it stays true.
+    """
+
+    def __init__(self, costs: Costs) -> None:
+        self._costs = costs
+        self._dearer = 0
+
+    def __call__(self, tokens: int) -> bool:
+        """For so many tokens."""
+        if not (self._costs.knows("resume") and self._costs.knows("full")):
+            return True
+        cheaper = self._costs.of("resume", tokens) <= self._costs.of("full", tokens)
+        self._dearer += not cheaper
+        return cheaper or self._dearer % _RETRY == 0

@@ -40,6 +40,7 @@ def examine() -> dict[str, Any]:
     report["library"] = binding._lib._name
     report["patched"] = hasattr(binding._lib, "llama_set_layer_skip")
     report["cpu_features"] = cpu_features(binding.llama.llama_print_system_info().decode())
+    report["devices"] = devices()
     report["models"] = models(report["problems"])
     return report
 
@@ -52,6 +53,18 @@ def cpu_features(system_info: str) -> list[str]:
         if value.strip() not in ("", "0"):
             names.append(name.strip() if value.strip() == "1" else f"{name.strip()}={value.strip()}")
     return names
+
+
+def devices() -> list[dict[str, Any]]:
+    """What ggml can compute on here, with its memory in bytes (0: unknown)."""
+    from .devices import local_devices
+
+    found = []
+    for device in local_devices():
+        free, total = device.memory
+        facts = {"name": device.name, "kind": device.kind, "backend": device.backend, "description": device.description}
+        found.append({**facts, "free": free, "total": total})
+    return found
 
 
 def models(problems: list[str]) -> list[dict[str, Any]]:
@@ -85,6 +98,12 @@ def run(args: argparse.Namespace) -> int:
     return 1 if report["problems"] else 0
 
 
+def device_line(device: dict[str, Any]) -> str:
+    """One device for people."""
+    memory = f", {device['free'] / 2**30:.1f} of {device['total'] / 2**30:.1f} GiB free" if device["total"] else ""
+    return f"{device['name']} ({device['kind']}): {device['description']}{memory}"
+
+
 def lines(report: dict[str, Any]) -> list[str]:
     """The report for people."""
     rows = [
@@ -100,6 +119,7 @@ def lines(report: dict[str, Any]) -> list[str]:
             ("llama.cpp", f"{build['llama_cpp_commit']} ({source}), {build['compiler']}, {build['build_type']}"),
             ("layer masks", "yes, patch " + build["patch_sha256"][:12] if report["patched"] else "MISSING"),
             ("backends", ", ".join(build["backends"])),
+            *(("device", device_line(device)) for device in report["devices"]),
             ("CPU", f"{report['cpus']} cores; in use: {features}"),
             ("AMX", build["amx"]),
             *(("model", f"{model['name']}: {model['path']}") for model in report["models"]),

@@ -1,9 +1,9 @@
-"""What proposes tokens: a smaller GGUF, or a look into the text so far."""
+"""What proposes tokens, and the two usual kinds: a smaller GGUF, and a look into the text so far."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -19,16 +19,20 @@ from .tiers import Recorder, Tracked, common_prefix
 class Draft:
     """Proposed tokens, the drafter's own probability of each (empty where it has none), and what they were drawn from.
 
-    `proposals` is empty for a draft that is not a sample.
+    `proposals` is empty for a draft that is not a sample. `drafter` says which of an engine's drafters made it.
     """
 
     tokens: list[int]
     confidences: list[float] = field(default_factory=list)
     proposals: list[Distribution] = field(default_factory=list)
+    drafter: int = 0
 
     def cut(self, limit: int) -> Draft:
         """The first `limit` tokens of it."""
-        return Draft(self.tokens[:limit], self.confidences[:limit], self.proposals[:limit])
+        first = slice(limit)
+        return replace(
+            self, tokens=self.tokens[first], confidences=self.confidences[first], proposals=self.proposals[first]
+        )
 
 
 # whether a draft with these confidences is worth lengthening
@@ -44,6 +48,11 @@ class Drafter(Protocol):
     """Proposes what may follow; whatever it proposes, lossless modes emit the verifier's own choice."""
 
     @property
+    def name(self) -> str:
+        """What the statistics call it."""
+        ...
+
+    @property
     def is_free(self) -> bool:
         """Whether it runs no passes of a model."""
         ...
@@ -52,16 +61,19 @@ class Drafter(Protocol):
         """A generation begins; report the drafter's own passes to `recorder`."""
         ...
 
-    def propose(self, text: Sequence[int], limit: int, sampler: Sampler, wants_more: WantsMore) -> Draft:
+    def propose(
+        self, text: Sequence[int], limit: int, sampler: Sampler, wants_more: WantsMore, unchanged: int
+    ) -> Draft:
         """At most `limit` tokens to follow `text`, the whole text so far, prompt included.
 
         `sampler` is the target's, for drafters that draw from their own distribution as it would; only to be forked.
-        `wants_more` says whether a draft with some confidences is worth lengthening.
+        `wants_more` says whether a draft with some confidences is worth lengthening. At least the first `unchanged`
+        tokens of the text are those of the last call's, so that nobody has to compare them; 0 promises nothing.
         """
         ...
 
     def observe(self, accepted: int) -> None:
-        """How many tokens of the last draft were accepted."""
+        """How many tokens of one of its drafts were accepted."""
         ...
 
     def close(self) -> None:
@@ -69,9 +81,58 @@ class Drafter(Protocol):
         ...
 
 
+def drafted(
+    row: Floats,
+    decode: Callable[[int], Floats],
+    limit: int,
+    sampler: Sampler,
+    wants_more: WantsMore,
+    *,
+    end_tokens: frozenset[int],
+    min_confidence: float = 0.0,
+) -> Draft:
+    """A model's draft of at most `limit` (1 or more) tokens, from the logits `row` of the first, `[n_vocab]`.
+
+    `decode` takes a token and returns the logits of the one after it. The draft ends after an end token, before one
+    that the model gives less than `min_confidence`, and where no more is wanted.
+    """
+    draft = Draft([])
+    fork = sampler.fork()
+    try:
+        while _extend(draft, row, fork, end_tokens, min_confidence):
+            if len(draft.tokens) == limit or not wants_more(draft.confidences):
+                break
+            fork.accept(draft.tokens[-1])
+            row = decode(draft.tokens[-1])
+    finally:
+        fork.close()
+    return draft
+
+
+def _extend(draft: Draft, row: Floats, sampler: Sampler, end_tokens: frozenset[int], min_confidence: float) -> bool:
+    """Append the next token to the draft unless the model is unsure; whether more may follow."""
+    proposal: Distribution | None = None
+    if sampler.greedy or not sampler.is_distribution:
+        row = sampler.processed(row)
+        token = int(row.argmax())
+        confidence = softmax_of(row, token)
+    else:
+        proposal = sampler.distribution(row)
+        token = proposal.draw(sampler.random.random())
+        confidence = proposal.probability(token)
+    if confidence < min_confidence:
+        return False
+    draft.tokens.append(token)
+    draft.confidences.append(confidence)
+    if proposal is not None:
+        draft.proposals.append(proposal)
+    return token not in end_tokens
+
+
 class ModelDrafter:
     """A small model of the same vocabulary; its KV cache follows the text by itself."""
 
+    name = "model"
     is_free = False
 
     def __init__(
@@ -102,47 +163,37 @@ class ModelDrafter:
         self._end_tokens = verifier.eog
         self._min_confidence = min_confidence
         self._began = False
+        self._known = 0  # tokens at the beginning of the cache that are those of the last text
 
     def propose(
-        self, text: Sequence[int], limit: int, sampler: Sampler = GREEDY, wants_more: WantsMore = always
+        self,
+        text: Sequence[int],
+        limit: int,
+        sampler: Sampler = GREEDY,
+        wants_more: WantsMore = always,
+        unchanged: int = 0,
     ) -> Draft:
         """Greedily where the sampler is greedy, else drawn from the draft model's distribution under its settings."""
         tracked = self._tracked
+        self._known = min(self._known, unchanged)
         limit = min(limit, tracked.context.n_ctx - len(text) + 1)
-        draft = Draft([])
         if limit < 1:
-            return draft
-        known = tracked.reuse(text, len(text) - 1)
-        if max(text[known:]) >= self.model.n_vocab:  # a token that only the verifier has
-            return draft
-        row = self._decode(text[known:], "draft" if self._began else "prefill")
-        self._began = True
-        fork = sampler.fork()
-        try:
-            while self._extend(draft, row, fork) and len(draft.tokens) < limit and wants_more(draft.confidences):
-                fork.accept(draft.tokens[-1])
-                row = self._decode(draft.tokens[-1:], "draft")
-        finally:
-            fork.close()
-        return draft
-
-    def _extend(self, draft: Draft, row: Floats, sampler: Sampler) -> bool:
-        """Append the next token to the draft unless the model is unsure; whether more may follow."""
-        if sampler.greedy or not sampler.is_distribution:
-            row = sampler.processed(row)
-            token = int(row.argmax())
-            confidence = softmax_of(row, token)
-        else:
-            proposal = sampler.distribution(row)
-            token = proposal.draw(sampler.random.random())
-            confidence = proposal.probability(token)
-            draft.proposals.append(proposal)
-        if confidence < self._min_confidence:
-            del draft.proposals[len(draft.tokens) :]
-            return False
-        draft.tokens.append(token)
-        draft.confidences.append(confidence)
-        return token not in self._end_tokens
+            return Draft([])
+        known, self._known = self._known, 0  # until the cache holds this text
+        start = tracked.reuse(text, len(text) - 1, known)
+        if max(text[start:]) >= self.model.n_vocab:  # a token that only the verifier has
+            return Draft([])
+        row = self._decode(text[start:], "draft" if self._began else "prefill")
+        self._began, self._known = True, len(text)
+        return drafted(
+            row,
+            lambda token: self._decode([token], "draft"),
+            limit,
+            sampler,
+            wants_more,
+            end_tokens=self._end_tokens,
+            min_confidence=self._min_confidence,
+        )
 
     def _decode(self, tokens: Sequence[int], kind: str) -> Floats:
         """The logits after these tokens, as long as the verifier's: tokens that the draft lacks get none."""
@@ -166,9 +217,11 @@ class ModelDrafter:
 class PromptLookup:
     """Proposes what followed the last occurrence of the text's own last few tokens; the longest match first.
 
-    An index from each n-gram to where it last ended makes the cost of a token constant.
+    An index from each n-gram to where it last ended makes the cost of a token constant; each position remembers what
+    it replaced there, so that the index can be taken back as far as a text was.
     """
 
+    name = "lookup"
     is_free = True
 
     def __init__(self, *, max_ngram: int = 4, min_ngram: int = 2) -> None:
@@ -178,11 +231,17 @@ class PromptLookup:
         self._sizes = range(max_ngram, min_ngram - 1, -1)
         self._text: list[int] = []
         self._ends: dict[tuple[int, ...], int] = {}  # an n-gram → the position after its last occurrence
+        self._replaced: list[tuple[int, ...]] = []  # by position, where the n-grams that end there ended before; or 0
 
     def propose(
-        self, text: Sequence[int], limit: int, sampler: Sampler = GREEDY, wants_more: WantsMore = always
+        self,
+        text: Sequence[int],
+        limit: int,
+        sampler: Sampler = GREEDY,
+        wants_more: WantsMore = always,
+        unchanged: int = 0,
     ) -> Draft:
-        self._follow(text)
+        self._follow(text, unchanged)
         n = len(self._text)
         for size in self._sizes:
             end = self._ends.get(tuple(self._text[n - size :])) if size < n else None
@@ -190,15 +249,26 @@ class PromptLookup:
                 return Draft(self._text[end : end + limit])
         return Draft([])
 
-    def _follow(self, text: Sequence[int]) -> None:
+    def _follow(self, text: Sequence[int], unchanged: int) -> None:
         """Bring the index up to `text`; its last n-grams stay out, or they would find themselves."""
-        if common_prefix(self._text, text) < len(self._text):
-            self._text, self._ends = [], {}
-        for position in range(len(self._text), len(text)):
-            for size in self._sizes:
-                if position >= size:
-                    self._ends[tuple(text[position - size : position])] = position
-            self._text.append(text[position])
+        known = common_prefix(self._text, text, unchanged)
+        while len(self._text) > known:
+            self._text.pop()
+            for ngram, before in zip(self._ended(), self._replaced.pop(), strict=True):
+                if before:
+                    self._ends[ngram] = before
+                else:
+                    del self._ends[ngram]
+        for token in text[known:]:
+            ended = self._ended()
+            self._replaced.append(tuple(self._ends.get(ngram, 0) for ngram in ended))
+            self._ends.update(dict.fromkeys(ended, len(self._text)))
+            self._text.append(token)
+
+    def _ended(self) -> list[tuple[int, ...]]:
+        """The n-grams at the end of the text."""
+        n = len(self._text)
+        return [tuple(self._text[n - size :]) for size in self._sizes if size <= n]
 
     def observe(self, accepted: int) -> None:
         """Nothing to do: the next text says which tokens stayed."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
+from typing import cast
 
-from .costs import Costs
+from .budget import Budget
+from .costs import Costs, ResumeChoice
 from .drafters import Drafter
 from .generation import Generation, Step
 from .pace import Pace
@@ -35,11 +37,14 @@ class Engine:
     def __init__(
         self,
         verifier: Verifier,
-        drafter: Drafter | None = None,
+        drafter: Drafter | Sequence[Drafter] | None = None,
         policy: Policy | None = None,
         costs: Costs | None = None,
     ) -> None:
         """Check that the parts can do what the mode needs; ValueError if one is missing.
+
+        A list of drafters (prompt lookup, then a model) is asked in turn until one has a proposal; each has its own
+        running acceptance, and one that promises less than those after it is passed over.
 
         `costs` is what is known about passes (`measure.costs_of`); without it, automatic lengths begin blind.
 
@@ -47,8 +52,13 @@ class Engine:
         `close` closes the parts.
         """
         policy = policy or Policy()
+        if drafter is None:
+            drafter = ()
+        self.drafters: tuple[Drafter, ...] = (
+            tuple(drafter) if isinstance(drafter, list | tuple) else (cast(Drafter, drafter),)
+        )
         if policy.mode is not Mode.PLAIN:
-            if drafter is None:
+            if not self.drafters:
                 raise ValueError(f"mode {policy.mode.value} needs a drafter: a draft model or prompt lookup")
             if not verifier.can_rewind:
                 warnings.warn(
@@ -60,10 +70,12 @@ class Engine:
             elif policy.mode in (Mode.EXACT, Mode.TIERED) and not verifier.mask:
                 raise ValueError(f"mode {policy.mode.value} needs a mask with at least one skipped sublayer")
         self.verifier = verifier
-        self.drafter = drafter
         self.policy = policy
         self.stats = Stats(policy.mode.value)
-        self.pace = self._make_pace(costs or Costs())
+        costs = costs or Costs()
+        self.paces = self._make_paces(costs)
+        self.budget = Budget(policy.max_deviation)
+        verifier.resume_pays = ResumeChoice(costs)
         self._generation = 0
         self._closed = False
 
@@ -74,18 +86,26 @@ class Engine:
         Prompt lookup, which costs nothing, may find nothing; that is no news.
         """
         stats = self.stats
-        if stats.drafted or stats.drafter_failed or stats.blocks < 8 or self.drafter is None or self.drafter.is_free:
+        if stats.drafted or stats.drafter_failed or stats.blocks < 8 or all(part.is_free for part in self.drafters):
             return None
         if not self.verifier.can_rewind:  # it was said at the beginning
             return None
-        if self.pace is not None and self.pace.off:
+        if any(pace.off for pace in self.paces):
             return "drafting would be slower than plain decoding here"
         return "the drafter found nothing to propose"
 
-    def _make_pace(self, costs: Costs) -> Pace | None:
-        if self.policy.draft_tokens is not None or self.drafter is None:
-            return None
-        return Pace(costs, routes=_ROUTES[self.policy.mode], free=self.drafter.is_free)
+    @property
+    def pace(self) -> Pace | None:
+        """The pace of the last drafter; None where lengths are fixed."""
+        return self.paces[-1] if self.paces else None
+
+    def _make_paces(self, costs: Costs) -> list[Pace]:
+        """One for each drafter, over the same costs."""
+        if self.policy.draft_tokens is not None:
+            return []
+        routes, lossy = _ROUTES[self.policy.mode], self.policy.mode is Mode.TIERED
+        budget = (self.policy.max_deviation or 0.0) if lossy else 0.0
+        return [Pace(costs, routes=routes, free=drafter.is_free, max_deviation=budget) for drafter in self.drafters]
 
     def release(self) -> None:
         """End the generation that runs and begin no other; the parts stay open, for another engine."""
@@ -96,8 +116,8 @@ class Engine:
         """Free the contexts; the models are the caller's."""
         self.release()
         self.verifier.close()
-        if self.drafter is not None:
-            self.drafter.close()
+        for drafter in self.drafters:
+            drafter.close()
 
     def generate(
         self,
@@ -128,12 +148,21 @@ class Engine:
         sampling = sampling or SamplingParams()
         sampler = make_sampler(self.verifier.model, sampling, prompt, logits_processors)
         # lengths by measured time must not show in a text that a seed is to reproduce
-        compares = self.pace is not None and sampling.seed is not None
+        compares = bool(self.paces) and sampling.seed is not None
         self._generation += 1
         mine = self._generation
         self.stats = Stats(self.policy.mode.value, prompt_tokens=len(prompt))
-        drafter = self.drafter if self.policy.mode is not Mode.PLAIN else None
+        drafters = self.drafters if self.policy.mode is not Mode.PLAIN else ()
         generation = Generation(
-            self.verifier, drafter, self.policy, self.pace, sampler, compares, self.stats, list(prompt), end
+            self.verifier,
+            drafters,
+            self.policy,
+            self.paces,
+            self.budget,
+            sampler,
+            compares,
+            self.stats,
+            list(prompt),
+            end,
         )
         return generation.run(lambda: self._generation == mine)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -17,6 +17,7 @@ from typing import Literal, TypeAlias
 from .arrays import Floats
 from .audit import Audit
 from .binding import interrupts_after
+from .budget import Budget
 from .drafters import Draft, Drafter, always
 from .gate import Region, Verdict, judge
 from .pace import Pace
@@ -59,16 +60,20 @@ class Generation:
     def __init__(
         self,
         verifier: Verifier,
-        drafter: Drafter | None,
+        drafters: Sequence[Drafter],
         policy: Policy,
-        pace: Pace | None,
+        paces: Sequence[Pace],
+        budget: Budget,
         sampler: Sampler,
         compares: bool,
         stats: Stats,
         prompt: list[int],
         end: int,
     ) -> None:
-        """`pace` chooses the lengths of drafts, None where the policy fixes them.
+        """The drafters are asked in turn until one has a proposal.
+
+        `paces` choose the lengths of drafts, one for each drafter; there are none where the policy fixes the lengths.
+        `budget` is the engine's.
 
         `compares`: drafts are no samples, and the target's own draws are compared with them; then the text does not
         depend on the lengths of drafts.
@@ -76,17 +81,21 @@ class Generation:
         `end` is the text's longest permitted length, prompt included.
         """
         self.verifier = verifier
-        self.drafter = drafter
+        self.drafters: list[Drafter | None] = [*drafters]  # None: it failed
+        self.names = [drafter.name for drafter in drafters]
         self.policy = policy
-        self.pace = pace
+        self.paces = paces
+        self.budget = budget
+        self.pace = paces[0] if paces else None  # of the drafter that made the last draft
+        self.shown = [0] * len(drafters)  # of the text that each drafter saw last, what was decided then
         self.compares = compares
         self.sampler = sampler
         self.stats = stats
         self.text = prompt
         self.end = end
         self.end_tokens = verifier.model.eog
-        self.mode = policy.mode
         self.rule = policy.rule
+        self.trusts_slim = True  # tiered: until it has cost too many deviations
         self.audit = Audit()
         # audits need the logits of many positions: as many as `sd` has anyway, or 0.25 % of the model's memory
         self.usual_rows = (policy.draft_tokens or 3) + 1
@@ -126,13 +135,15 @@ class Generation:
             Mode.EXACT: self._exact,
             Mode.TIERED: self._tiered,
         }
-        if self.drafter is not None:
-            self.drafter.begin(self._record)
+        for index, drafter in enumerate(self.drafters):
+            if drafter is not None:
+                with self._drafter_may_fail(index):
+                    drafter.begin(self._record)
         while True:
             yield step
             if step.finish_reason is not None:
                 return
-            step = self._commit(rounds[self.mode]())
+            step = self._commit(rounds[self.policy.mode]())
             self.stats.blocks += bool(step.tokens)  # not the block of an end token alone
 
     def _commit(self, block: Block) -> Step:
@@ -147,7 +158,7 @@ class Generation:
                 tokens, reason = tokens[: i + 1], "length"
                 break
         self.text += tokens
-        self.stats.completion_tokens += len(tokens)
+        self.stats.emitted(len(tokens), confirmed=not block.tiers or block.tiers[-1] is Tier.FULL)
         return Step(tuple(tokens), tuple(block.tiers[: len(tokens)]), reason)
 
     def _prefill(self) -> Block:
@@ -156,20 +167,40 @@ class Generation:
         return self._decided_by_full(Draft([]), self.verifier.full(self.text[n:], 1, "prefill"))
 
     def _propose(self, text: list[int]) -> Draft:
-        """A draft that leaves room for the verifier's own token."""
+        """A draft that leaves room for the verifier's own token, by the first drafter that has one."""
         room = self.end - len(text) - 1
-        limit = self.pace.length(room) if self.pace else min(self.policy.draft_tokens or room, room)
         draft = Draft([])
-        if limit < 1 or self.drafter is None:
-            return draft
-        with self._drafter_may_fail():
-            wants_more = self.pace.wants_more if self.pace else always
-            shown = Best(self.sampler) if self.compares else self.sampler
-            draft = self.drafter.propose(text, limit, shown, wants_more).cut(limit)
-            n_vocab = self.verifier.model.n_vocab
-            if unknown := [token for token in draft.tokens if not 0 <= token < n_vocab]:
-                draft = Draft([])
-                raise ValueError(f"it proposed token {unknown[0]}; the model has tokens 0 to {n_vocab - 1}")
+        for index, drafter in enumerate(self.drafters):
+            if drafter is not None and not draft.tokens and (limit := self._limit(index, room)) > 0:
+                if self.paces:
+                    self.pace = self.paces[index]
+                with self._drafter_may_fail(index):
+                    draft = self._ask(index, drafter, text, limit)
+        return draft
+
+    def _limit(self, index: int, room: int) -> int:
+        """How many tokens a drafter may propose."""
+        if not self.paces:
+            return min(self.policy.draft_tokens or room, room)
+        pace = self.paces[index]
+        probes = pace.probes
+        others = [
+            self.paces[i].promised(room) for i in range(index + 1, len(self.paces)) if self.drafters[i] is not None
+        ]
+        limit = pace.length(room, max(others)) if others else pace.length(room)
+        self.stats.pace["off"] += limit == 0 < room
+        self.stats.pace["probes"] += pace.probes - probes
+        return limit
+
+    def _ask(self, index: int, drafter: Drafter, text: list[int], limit: int) -> Draft:
+        """One drafter's draft, checked."""
+        wants_more = self.paces[index].wants_more if self.paces else always
+        shown = Best(self.sampler) if self.compares else self.sampler
+        unchanged, self.shown[index] = self.shown[index], len(self.text)
+        draft = replace(drafter.propose(text, limit, shown, wants_more, unchanged).cut(limit), drafter=index)
+        n_vocab = self.verifier.model.n_vocab
+        if unknown := [token for token in draft.tokens if not 0 <= token < n_vocab]:
+            raise ValueError(f"it proposed token {unknown[0]}; the model has tokens 0 to {n_vocab - 1}")
         self.stats.drafted += len(draft.tokens)
         return draft
 
@@ -179,26 +210,31 @@ class Generation:
         if self.pace and kind != "prefill":
             self.pace.costs.observe(kind, tokens, seconds)
 
-    def _learn(self, route: str, draft: Draft, accepted: int) -> None:
-        """Tell the pace what became of a draft that this tier saw first."""
-        if self.pace and draft.tokens:
-            self.pace.observe(route, draft.confidences, len(draft.tokens), accepted)
+    def _observe(self, route: str | None, draft: Draft, accepted: int) -> None:
+        """Count what became of a draft, and tell those who learn from it.
 
-    def _observe(self, accepted: int) -> None:
-        self.stats.accepted += accepted
-        if self.drafter is not None:
-            with self._drafter_may_fail():
-                self.drafter.observe(accepted)
+        `route` is the tier that saw it first, None where that says nothing of the drafter.
+        """
+        if not draft.tokens:
+            return
+        if self.paces and route is not None:
+            self.paces[draft.drafter].observe(route, draft.confidences, len(draft.tokens), accepted)
+        self.stats.judged(self.names[draft.drafter], len(draft.tokens), accepted)
+        drafter = self.drafters[draft.drafter]
+        if drafter is not None:
+            with self._drafter_may_fail(draft.drafter):
+                drafter.observe(accepted)
 
     @contextmanager
-    def _drafter_may_fail(self) -> Iterator[None]:
+    def _drafter_may_fail(self, index: int) -> Iterator[None]:
         """A drafter that raises is dropped for the rest of this answer, with a warning."""
         try:
             yield
         except Exception as error:
-            self.drafter = None
+            self.drafters[index] = None
             self.stats.drafter_failed = True
-            warnings.warn(f"the drafter failed ({error}); going on without drafts", RuntimeWarning, stacklevel=2)
+            left = "drafts" if all(drafter is None for drafter in self.drafters) else "it"
+            warnings.warn(f"the drafter failed ({error}); going on without {left}", RuntimeWarning, stacklevel=2)
 
     def _decided_by_full(self, draft: Draft, logits: Floats) -> Block:
         """The full verifier's own tokens, as far as the draft agrees and one more."""
@@ -221,16 +257,13 @@ class Generation:
         draft = self._propose(self.text)
         n = len(draft.tokens)
         block = self._decided_by_full(draft, self.verifier.full([self.text[-1], *draft.tokens], n + 1))
-        accepted = common_prefix(block.tokens, draft.tokens)
-        self._learn("full", draft, accepted)
-        self._observe(accepted)
+        self._observe("full", draft, common_prefix(block.tokens, draft.tokens))
         return self._settle(block)
 
     def _exact(self) -> Block:
         """Draft and let the slim verifier mend, as long as it is sure; then the full one confirms all of it at once."""
         base, verifier = len(self.text), self.verifier
         candidates: list[int] = []
-        drafted: list[bool] = []  # of each candidate: the drafter's own token, not the slim verifier's
         shown: list[tuple[Draft, int, int]] = []  # drafts, where each begins, and how much of it became candidates
         with closing(self.sampler.fork()) as ahead:
             sure = True
@@ -246,22 +279,18 @@ class Generation:
                 kept = len(draft) if verdict.region is Region.C else verdict.kept
                 shown.append((proposed, len(candidates), kept))
                 candidates += draft[:kept]
-                drafted += [True] * kept
                 verifier.rewind(base + len(candidates))
                 sure = verdict.sure and verdict.token not in self.end_tokens
                 if sure:
                     ahead.accept(verdict.token)
                     candidates.append(verdict.token)
-                    drafted.append(False)
         # a last candidate that no pass has seen is left out: the full pass gives that position its token anyway
         del candidates[max(0, verifier.n_kv - base) :]
         logits = verifier.full([] if verifier.n_kv == base + len(candidates) else self.text[-1:], len(candidates) + 1)
         block = self._decided_by_full(Draft(candidates), logits)
         agreed = common_prefix(block.tokens, candidates)
         for proposed, start, kept in shown:
-            if start <= agreed:
-                self._learn("slim", proposed, min(kept, agreed - start))
-        self._observe(sum(drafted[:agreed]))
+            self._observe("slim" if start <= agreed else None, proposed, max(0, min(kept, agreed - start)))
         return self._settle(block)
 
     def _tiered(self) -> Block:
@@ -271,8 +300,12 @@ class Generation:
         if not draft.tokens:
             return self._escalated(draft, 0, self.text[-1:])
         pending = verifier.n_kv - verifier.n_full
-        if self.pace and not self.pace.slim_first(draft.confidences, len(draft.tokens), pending):
+        due = len(self.audit) > 0 and len(self.audit) + len(draft.tokens) >= self.policy.audit_every
+        slim_first = not self.pace or (not due and self.pace.slim_first(draft.confidences, len(draft.tokens), pending))
+        if self.budget.is_spent or not (self.trusts_slim and slim_first):
+            self.stats.pace["full_first"] += self.pace is not None
             return self._escalated(draft, 0, [self.text[-1], *draft.tokens], seen=False)
+        self.stats.pace["slim_first"] += self.pace is not None
         slim = verifier.slim([self.text[-1], *draft.tokens])
         self.audit.begin(sampler)
         verdict = judge(self.rule, draft.tokens, slim, sampler, self.end_tokens)
@@ -282,7 +315,7 @@ class Generation:
         ended = bool(kept) and kept[-1] in self.end_tokens
         forced = len(self.audit) >= self.policy.audit_every and not ended
         if self.pace:
-            self.pace.observe_slim(draft.confidences, verdict.region is Region.C or forced)
+            self.pace.observe_slim(draft.confidences, verdict.region is Region.C or forced, verdict.sure)
         if verdict.region is Region.C or forced:
             self.stats.audits += verdict.region is not Region.C
             self._count(replace(verdict, region=Region.C if verdict.region is Region.C else Region.A, sure=False))
@@ -297,8 +330,7 @@ class Generation:
                 sampler.accept(token)
             block.tokens.append(token)
             block.tiers.append(Tier.SLIM)
-        self._learn("slim", draft, verdict.kept)
-        self._observe(verdict.kept)
+        self._observe("slim", draft, verdict.kept)
         return self._settle(block)
 
     def _escalated(self, draft: Draft, kept: int, tokens: list[int], *, seen: bool = True) -> Block:
@@ -321,7 +353,9 @@ class Generation:
         row = audited  # where the logits begin that judge draft[kept]
         deviations = self.stats.deviating
         first = self.audit.check(logits[:audited], known - kept, self.stats, self.end_tokens)
-        if self.stats.deviating > deviations and self._budget_is_spent():
+        self.budget.earn(audited)
+        self.budget.spend(self.stats.deviating - deviations)
+        if self.stats.deviating > deviations and self.budget.is_spent:
             self._tighten()
             if first is not None:
                 row, kept = row - kept + first.position, first.position
@@ -331,12 +365,19 @@ class Generation:
         proposals: list[Distribution | None] = [*draft.proposals[kept:]]
         if seen and proposals:
             proposals[0] = None
-        decided = verify(self.sampler, draft.tokens[kept:], proposals, logits[row:], self.end_tokens)
-        if draft.tokens:
-            accepted = kept + common_prefix(decided, draft.tokens[kept:])
-            self._learn("slim" if seen else "full", draft, accepted)
-            self._observe(accepted)
-        tiers = [Tier.DRAFT] * kept + [Tier.FULL] * len(decided)
+        lenient: list[int] = []  # draft tokens that the full verifier lets through though it would choose others
+
+        def lets_through(position: int, gap: float) -> bool:
+            if self.budget.lets_through(gap):
+                lenient.append(position)
+            return lenient[-1:] == [position]
+
+        decided = verify(self.sampler, draft.tokens[kept:], proposals, logits[row:], self.end_tokens, lets_through)
+        self.budget.earn(len(decided))
+        self.stats.audited["C"] += len(decided)
+        self.stats.deviations["C"] += len(lenient)
+        self._observe("slim" if seen else "full", draft, kept + common_prefix(decided, draft.tokens[kept:]))
+        tiers = [Tier.DRAFT] * kept + [Tier.DRAFT if i in lenient else Tier.FULL for i in range(len(decided))]
         return self._settle(Block(draft.tokens[:kept] + decided, tiers))
 
     def _audited(self, draft: Draft, kept: int) -> int:
@@ -344,19 +385,12 @@ class Generation:
         spare = self.usual_rows - (len(draft.tokens) - kept + 1)
         return min(len(self.audit), max(kept, spare, self.audit_rows))
 
-    def _budget_is_spent(self) -> bool:
-        budget = self.policy.max_deviation
-        if budget is None:
-            return False
-        slack = 1 if budget > 0 else 0  # one token is no evidence yet
-        return self.stats.deviating > budget * sum(self.stats.audited.values()) + slack
-
     def _tighten(self) -> None:
         """Ask for more confidence; after the third time, leave nothing to the slim verifier."""
         self.stats.tightened += 1
         self.rule = self.rule.tighter()
         if self.stats.tightened > 3:
-            self.mode = Mode.SD
+            self.trusts_slim = False
 
     def _count(self, verdict: Verdict) -> None:
         self.stats.regions["A"] += verdict.kept

@@ -6,26 +6,29 @@ import hashlib
 import json
 import os
 import time
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from . import catalog
 from .binding import build_info
 from .costs import Costs
 from .drafters import Drafter, ModelDrafter
+from .self_drafter import SelfDrafter
 from .tiers import Recorder, Verifier, ignore
 
 SECONDS = 2.5  # for all of it, but for the pass that is running then
 _SIZES = (1, 4, 2, 8, 3, 5, 6, 16, 7, 12, 32)  # the most telling first
-_VERSION = 1
+_VERSION = 2
 
 
-def costs_of(verifier: Verifier, drafter: Drafter | None) -> Costs:
+def costs_of(verifier: Verifier, drafters: Sequence[Drafter]) -> Costs:
     """The costs from the cache, or measured now and put there; a cache that cannot be written costs only time."""
-    path = _folder() / f"{_key(verifier, drafter)}.json"
+    path = _folder() / f"{_key(verifier, drafters)}.json"
     try:
         return Costs.from_json(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, AttributeError, TypeError):
-        costs = measure(verifier, drafter)
+        costs = measure(verifier, drafters)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f".{path.name}.{os.getpid()}")
@@ -36,20 +39,28 @@ def costs_of(verifier: Verifier, drafter: Drafter | None) -> Costs:
     return costs
 
 
-def measure(verifier: Verifier, drafter: Drafter | None, seconds: float = SECONDS) -> Costs:
-    """Time passes of the drafter, then of the verifier's tiers by size, until `seconds` are over.
+def measure(verifier: Verifier, drafters: Sequence[Drafter], seconds: float = SECONDS) -> Costs:
+    """Time passes of the drafters, then of the verifier's tiers by size, until `seconds` are over.
 
     Every kind is measured at size 1 at least. The verifier's cache is empty after.
     """
     costs = Costs()
     deadline = time.perf_counter() + seconds
-    if isinstance(drafter, ModelDrafter):
-        drafter.begin(ignore)
-        drafter.propose([0], 2)  # warm up
-        for length in (1, 3):  # the pass that takes in the verifier's token has two tokens
-            drafter.begin(costs.observe)
-            drafter.propose([0] * length, 1)
-            drafter.propose([0] * (length + 2), 4)
+    for drafter in drafters:
+        if isinstance(drafter, ModelDrafter):
+            drafter.begin(ignore)
+            drafter.propose([0], 2)  # warm up
+            for length in (1, 3):  # the pass that takes in the verifier's token has two tokens
+                drafter.begin(costs.observe)
+                drafter.propose([0] * length, 1)
+                drafter.propose([0] * (length + 2), 4)
+        elif isinstance(drafter, SelfDrafter):
+            verifier.recorder = ignore
+            verifier.reset()
+            verifier.full([0], 1)
+            drafter.propose([0, 0], 1)
+            verifier.recorder = _of_one_or_two(costs)
+            drafter.propose([0, 0], 5)
     _pass(verifier, 1, ignore)
     for size in _SIZES:
         if size >= verifier.context.n_ctx or (size > 1 and time.perf_counter() > deadline):
@@ -58,6 +69,16 @@ def measure(verifier: Verifier, drafter: Drafter | None, seconds: float = SECOND
     verifier.reset()
     verifier.recorder = ignore
     return costs
+
+
+def _of_one_or_two(costs: Costs) -> Recorder:
+    """For a drafter whose passes all have one token; one of two, which it never runs, must not count double."""
+
+    def record(kind: str, _tokens: int, seconds: float) -> None:
+        for size in (1, 2):
+            costs.observe(kind, size, seconds)
+
+    return record
 
 
 def _pass(verifier: Verifier, size: int, recorder: Recorder) -> None:
@@ -77,10 +98,12 @@ def _folder() -> Path:
     return catalog.models_folder().parent / "costs"
 
 
-def _key(verifier: Verifier, drafter: Drafter | None) -> str:
-    """What the costs depend on: the files, the mask, the threads, the library."""
-    paths = [verifier.model.path] + ([drafter.model.path] if isinstance(drafter, ModelDrafter) else [])
-    files = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
-    build = build_info()
-    facts = [_VERSION, files, str(verifier.mask), verifier.no_resume, verifier.context.n_threads, build]
+def _key(verifier: Verifier, drafters: Sequence[Drafter]) -> str:
+    """What the costs depend on: the files, where they lie, the mask, the threads, the library."""
+    models = [verifier.model, *(part.model for part in drafters if isinstance(part, ModelDrafter))]
+    stats = [(model.path.name, model.path.stat()) for model in models]
+    files = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
+    places = [asdict(model.placement) for model in models]
+    masks = [str(verifier.mask), *(str(part.mask) for part in drafters if isinstance(part, SelfDrafter))]
+    facts = [_VERSION, files, masks, verifier.no_resume, verifier.context.n_threads, places, build_info()]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import os
+import warnings
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from .binding import allocate, llama, take_errors
+from .devices import Device, default_devices, local_devices, named
 from .errors import ModelError
+from .placement import DEFAULT, SPLIT_MODES, Placement
+from .rpc import Servers
 
 GGUF_MAGIC = b"GGUF"
 _CONTROL = 1 | 8  # LLAMA_TOKEN_ATTR_UNKNOWN, LLAMA_TOKEN_ATTR_CONTROL
@@ -19,17 +24,23 @@ _MROPE_TYPES = (8, 40)  # LLAMA_ROPE_TYPE_MROPE, LLAMA_ROPE_TYPE_IMROPE: more th
 class Model:
     """One GGUF file in memory, shared by any number of contexts; `close` frees it."""
 
-    def __init__(self, path: str | Path) -> None:
-        """Load the file; ModelError, with llama.cpp's own words where it refuses, if that is not possible."""
+    def __init__(self, path: str | Path, placement: Placement = DEFAULT) -> None:
+        """Load the file onto the devices of the placement.
+
+        ModelError, with llama.cpp's own words where it refuses, if that is not possible; ValueError for a device that
+        is not there.
+        """
         self.path = Path(path)
+        self.placement = placement
         _check_file(self.path)
         take_errors()
-        handle = allocate(
-            lambda: llama.llama_model_load_from_file(os.fsencode(self.path), llama.llama_model_default_params()),
-            lambda loaded: llama.llama_model_free(loaded),
-        )
-        if not handle:
-            raise ModelError(f"{self.path}: llama.cpp cannot load this file: {_reason(take_errors())}")
+        self.servers = Servers(placement.rpc_servers) if placement.rpc_servers else None
+        try:
+            handle = self._load()
+        except BaseException:
+            if self.servers:
+                self.servers.close()
+            raise
         self._handle: int | None = handle
         self._vocab = llama.llama_model_get_vocab(handle)
         self.users = 0  # open contexts
@@ -37,6 +48,27 @@ class Model:
         if llama.llama_model_has_encoder(handle) or not llama.llama_model_has_decoder(handle):
             self.close()
             raise ModelError(f"{self.path}: this model does not generate text token by token (it has an encoder)")
+
+    def _load(self) -> int:
+        """llama.cpp's model pointer; ModelError if it refuses, or if a server is lost meanwhile."""
+        params, keep = _params(self.placement, self.servers.devices if self.servers else [])
+        self.n_devices = len(keep[0]) - 1  # GPUs and servers' devices that may hold layers
+        handle = allocate(
+            lambda: llama.llama_model_load_from_file(os.fsencode(self.path), params),
+            lambda loaded: llama.llama_model_free(loaded),
+        )
+        if server := self.servers and self.servers.lost():
+            if handle:
+                llama.llama_model_free(handle)
+            raise ModelError(f"{self.path}: the RPC server {server} was lost while the model was loaded")
+        if not handle:
+            raise ModelError(f"{self.path}: llama.cpp cannot load this file: {_reason(take_errors())}")
+        return handle
+
+    def check_servers(self) -> None:
+        """NativeError if an RPC server that holds a part of this model does not answer any more."""
+        if self.servers:
+            self.servers.check(self.path.name)
 
     @property
     def handle(self) -> int:
@@ -59,6 +91,8 @@ class Model:
         if self._handle is not None:
             llama.llama_model_free(self._handle)
             self._handle = None
+            if self.servers:
+                self.servers.close()
 
     @cached_property
     def n_layer(self) -> int:
@@ -198,6 +232,41 @@ class Model:
     def detokenize(self, tokens: Sequence[int]) -> str:
         """The text of tokens; bytes that are no UTF-8 become U+FFFD."""
         return b"".join(map(self.piece, tokens)).decode("utf-8", "replace")
+
+
+def _params(placement: Placement, remote: list[Device]) -> tuple[llama.llama_model_params, list[Any]]:
+    """llama.cpp's parameters, and the arrays that must live as long as they do."""
+    devices = _devices(placement, remote)
+    if placement.n_gpu_layers > 0 and not devices:
+        warnings.warn(
+            f"n_gpu_layers is {placement.n_gpu_layers}, but this build sees no GPU: all layers stay on the CPU",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    if placement.main_gpu >= max(len(devices), 1):
+        raise ValueError(f"main_gpu is {placement.main_gpu}, counted from 0; there are {len(devices)} devices")
+    if len(placement.tensor_split) > len(devices):
+        raise ValueError(f"tensor_split has {len(placement.tensor_split)} shares for {len(devices)} devices")
+    if placement.split_mode == "tensor" and not devices:
+        raise ValueError("split_mode is 'tensor', which needs at least one GPU; this build sees none")
+    params = llama.llama_model_default_params()
+    params.n_gpu_layers = placement.n_gpu_layers
+    params.split_mode = SPLIT_MODES[placement.split_mode]
+    params.main_gpu = placement.main_gpu
+    params.load_mode = placement.load_mode
+    # without this list llama.cpp would take every RPC server that any model of this process ever named
+    handles = (ctypes.c_void_p * (len(devices) + 1))(*(device.handle for device in devices), None)
+    params.devices = ctypes.cast(handles, ctypes.c_void_p)
+    shares = (ctypes.c_float * int(llama.llama_max_devices()))(*placement.tensor_split)
+    if placement.tensor_split:
+        params.tensor_split = shares
+    return params, [handles, shares]
+
+
+def _devices(placement: Placement, remote: list[Device]) -> list[Device]:
+    """The devices that get layers: those named, else all of the servers and this machine's GPUs."""
+    local = local_devices()
+    return named(placement.devices, [*remote, *local]) if placement.devices else [*remote, *default_devices(local)]
 
 
 def _check_file(path: Path) -> None:

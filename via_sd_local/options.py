@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from .placement_options import DRAFT, VERIFIER, add_placement, placement_from
 from .sampling import SamplingParams
 from .settings import DRAFTERS, MODES, Settings
 from .text import read_text
@@ -22,7 +23,16 @@ def add_settings(parser: argparse.ArgumentParser, *, verifier: str | None) -> No
     )
     group.add_argument("--draft", metavar="MODEL", help="a smaller model with the same vocabulary that drafts")
     group.add_argument(
-        "--drafter", choices=DRAFTERS, default="auto", help="what drafts (default: the draft model if there is one)"
+        "--drafter",
+        choices=DRAFTERS,
+        default="auto",
+        help="what drafts: a draft model; a look into the text so far; the large model itself under --draft-mask; or "
+        "lookup first, and another where it finds nothing (default: the draft model if there is one)",
+    )
+    group.add_argument(
+        "--draft-mask",
+        metavar="LAYERS",
+        help="what the large model skips when it drafts for itself: 8-25 or a3,f3,8-25",
     )
     group.add_argument(
         "--mode",
@@ -54,6 +64,7 @@ def add_settings(parser: argparse.ArgumentParser, *, verifier: str | None) -> No
         "--n-ctx", metavar="N", type=int, help="tokens of context (default: 4096, or what the model has)"
     )
     group.add_argument("--threads", metavar="N", type=int, help="threads (default: all cores)")
+    add_placement(parser)
 
 
 def add_sampling(parser: argparse.ArgumentParser) -> None:
@@ -77,6 +88,7 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
         "--mirostat", metavar="V", type=int, default=0, choices=(0, 1, 2), help="version (default: 0, off)"
     )
     group.add_argument("--grammar-file", metavar="FILE", help="GBNF grammar that the answer must follow")
+    group.add_argument("--json-schema-file", metavar="FILE", help="JSON schema that the answer must follow")
     group.add_argument("--seed", metavar="N", type=int, help="makes a temperature reproducible (default: random)")
     group.add_argument(
         "--max-tokens",
@@ -100,6 +112,7 @@ def sampling_from(args: argparse.Namespace) -> SamplingParams:
         presence_penalty=args.presence_penalty,
         mirostat_mode=args.mirostat,
         grammar=read_text(args.grammar_file, "grammar") if args.grammar_file else None,
+        json_schema=read_text(args.json_schema_file, "JSON schema") if args.json_schema_file else None,
         seed=args.seed,
     )
 
@@ -118,6 +131,7 @@ def settings_from(args: argparse.Namespace) -> Settings:
         verifier=args.verifier,
         draft=args.draft,
         drafter=args.drafter,
+        draft_mask=args.draft_mask,
         mode=args.mode,
         mask=args.mask,
         thresholds=args.thresholds,
@@ -125,4 +139,6 @@ def settings_from(args: argparse.Namespace) -> Settings:
         draft_tokens=args.draft_tokens,
         n_ctx=args.n_ctx,
         threads=args.threads,
+        placement=placement_from(args, VERIFIER),
+        draft_placement=placement_from(args, DRAFT),
     )

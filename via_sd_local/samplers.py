@@ -10,6 +10,7 @@ import numpy as np
 
 from .arrays import Floats
 from .binding import llama
+from .json_schema import grammar_of
 from .model import Model
 from .sampling import Distribution, LogitsProcessor, Sampler, SamplingParams, TemperatureSampler
 
@@ -21,7 +22,7 @@ def make_sampler(
 ) -> Sampler:
     """The sampler for some settings; `text` is the prompt, which only the processors see.
 
-    Raises ValueError for a grammar that does not parse, or a bias on a token that does not exist.
+    Raises ValueError for a grammar or a JSON schema that cannot be followed, or a bias on a token that does not exist.
     """
     if not (params.edits_logits or params.truncates or processors):
         return TemperatureSampler(params.temperature, params.seed)
@@ -159,13 +160,12 @@ def _editors(model: Model, params: SamplingParams) -> list[Callable[[], Any]]:
     if penalties != (1, 0, 0) and params.penalty_last_n != 0:
         last_n = params.penalty_last_n if params.penalty_last_n > 0 else model.n_ctx_train
         parts.append(lambda: llama.llama_sampler_init_penalties(model.n_vocab, last_n, *penalties))
-    if params.grammar is not None:
+    text = params.grammar if params.json_schema is None else grammar_of(params.json_schema)
+    if text is not None:
         # llama.cpp takes an empty grammar for none
-        grammar = params.grammar.strip() and llama.llama_sampler_init_grammar(
-            model.vocab, params.grammar.encode(), b"root"
-        )
+        grammar = text.strip() and llama.llama_sampler_init_grammar(model.vocab, text.encode(), b"root")
         if not grammar:
-            raise ValueError(f"the grammar does not parse as GBNF with a rule named root: {params.grammar[:80]!r}")
+            raise ValueError(f"the grammar does not parse as GBNF with a rule named root: {text[:80]!r}")
         parts.append(lambda: grammar)
     return parts
 

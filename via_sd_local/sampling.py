@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ class SamplingParams:
 
     Order: logit bias, penalties, grammar, then at a temperature above 0 top-k, typical, top-p, min-p, temperature, or
     mirostat in their place. Penalties count the last `penalty_last_n` generated tokens (-1: all of the context).
-    `grammar` is GBNF text. `seed` None is a fresh random one.
+    `grammar` is GBNF text; `json_schema`, a mapping or JSON text, becomes one. `seed` None is a fresh random one.
     """
 
     temperature: float = 0.0
@@ -38,6 +38,7 @@ class SamplingParams:
     mirostat_eta: float = 0.1
     logit_bias: tuple[tuple[int, float], ...] = ()
     grammar: str | None = None
+    json_schema: Mapping[str, Any] | str | None = None
     seed: int | None = None
 
     def __post_init__(self) -> None:
@@ -63,6 +64,8 @@ class SamplingParams:
             raise ValueError(f"penalty_last_n is {self.penalty_last_n}; it is -1 (the context) or a number of tokens")
         if self.mirostat_mode not in (0, 1, 2):
             raise ValueError(f"mirostat_mode is {self.mirostat_mode}; it is 0 (off), 1 or 2")
+        if self.grammar is not None and self.json_schema is not None:
+            raise ValueError("grammar and json_schema both say what the text must be; give one of the two")
         if self.seed is not None and self.seed < 0:
             raise ValueError(f"seed is {self.seed}; it must be 0 or larger")
 
@@ -75,7 +78,8 @@ class SamplingParams:
     def edits_logits(self) -> bool:
         """Whether logits are changed before a token is chosen, by what came before (or by a bias)."""
         penalties = (self.repeat_penalty, self.frequency_penalty, self.presence_penalty) != (1, 0, 0)
-        return bool(self.logit_bias) or self.grammar is not None or (penalties and self.penalty_last_n != 0)
+        constrained = self.grammar is not None or self.json_schema is not None
+        return bool(self.logit_bias) or constrained or (penalties and self.penalty_last_n != 0)
 
     @property
     def truncates(self) -> bool:
@@ -273,11 +277,14 @@ def verify(
     proposals: Sequence[Distribution | None],
     logits: Floats,
     end_tokens: frozenset[int],
+    lets_through: Callable[[int, float], bool] | None = None,
 ) -> list[int]:
     """The target's own tokens for a draft: as many as agree, and the one after them; all but an end token accepted.
 
     `logits` is `[len(draft) + 1, n_vocab]`; row i judges draft[i]. `proposals[i]` is what draft[i] was drawn from.
     It is None, or the list is shorter, for tokens that are no samples: they are compared with the target's own draws.
+    `lets_through(i, gap)` says whether draft[i], whose logit is `gap` below the best one's, is kept all the same; that
+    is lossy. It is asked for greedy samplers only, and never where a token that ends the text is at stake.
     """
     tokens: list[int] = []
     for position in range(len(draft) + 1):
@@ -287,6 +294,12 @@ def verify(
             token = accept_or_resample(q, proposal, draft[position], sampler.random)
         else:
             token = sampler.choose(logits[position])
+            if lets_through is not None and sampler.greedy and position < len(draft):
+                drafted = draft[position]
+                if token != drafted and token not in end_tokens and drafted not in end_tokens:
+                    row = sampler.processed(logits[position])
+                    if lets_through(position, float(row[token] - row[drafted])):
+                        token = drafted
         tokens.append(token)
         if token in end_tokens:
             break

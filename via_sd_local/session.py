@@ -14,7 +14,9 @@ from .gate import DEFAULT_RULE, parse_rule
 from .mask import LayerMask
 from .measure import costs_of
 from .model import Model
+from .placement import Placement
 from .policy import Policy
+from .self_drafter import SelfDrafter
 from .settings import DEFAULT_N_CTX, Settings
 from .tiers import Verifier
 
@@ -36,7 +38,7 @@ class Session:
 
     def _load(self, settings: Settings) -> None:
         policy = _policy_of(settings)
-        model = self.model = self._load_model(settings.verifier)
+        model = self.model = self._load_model(settings.verifier, settings.placement)
         n_ctx = min(DEFAULT_N_CTX, model.n_ctx_train) if settings.n_ctx is None else settings.n_ctx
         if n_ctx > model.n_ctx_train:
             warnings.warn(
@@ -46,48 +48,42 @@ class Session:
             )
         verifier = Verifier(model, n_ctx=n_ctx, mask=self._mask_of(settings), n_threads=settings.threads)
         self._open.append(verifier)
-        drafter = self._load_drafter(settings, n_ctx)
-        if drafter is not None:
-            self._open.append(drafter)
-        self.engine = _engine_of(settings, policy, verifier, drafter)
+        drafters = self._load_drafters(settings, verifier, self._open)
+        self.engine = _engine_of(settings, policy, verifier, drafters)
         self._open.append(self.engine)
 
     def switch(self, settings: Settings) -> None:
         """Go on by other settings with the verifier that is loaded, in a new engine; what fails changes nothing.
 
-        The cache stays, unless the mask changes. Raises ValueError for another verifier, n_ctx or threads, and whatever
-        the constructor raises.
+        The cache stays, unless the mask changes. Raises ValueError for another verifier, n_ctx, threads or placement,
+        and whatever the constructor raises.
         """
-        for name in ("verifier", "n_ctx", "threads"):
+        for name in ("verifier", "n_ctx", "threads", "placement"):
             before, after = getattr(self.settings, name), getattr(settings, name)
             if before != after:
                 raise ValueError(f"{name} is {before!r} and cannot become {after!r} here; it needs a new start")
         policy, mask = _policy_of(settings), self._mask_of(settings)
         engine, models = self.engine, list(self._models)
-        verifier, drafter = engine.verifier, engine.drafter
-        n_ctx = verifier.context.n_ctx
-        made: list[Verifier | Drafter] = []
+        verifier, drafters = engine.verifier, list(engine.drafters)
+        made: list[Verifier | Drafter | Engine] = []
         try:
             if mask is not None and mask != verifier.mask:
+                n_ctx = verifier.context.n_ctx
                 verifier = Verifier(self.model, n_ctx=n_ctx, mask=mask, n_threads=settings.threads)
                 made.append(verifier)
-            if (settings.resolved_drafter, settings.draft) != (self.settings.resolved_drafter, self.settings.draft):
-                drafter = self._load_drafter(settings, n_ctx)
-                made += [drafter] if drafter is not None else []
-            new = _engine_of(settings, policy, verifier, drafter)
+            if verifier is not engine.verifier or _drafting(settings) != _drafting(self.settings):
+                drafters = self._load_drafters(settings, verifier, made)
+            new = _engine_of(settings, policy, verifier, drafters)
         except BaseException:
             self._discard(made, models)
             raise
         engine.release()
         self.engine = new
-        kept = [part for part in (verifier, drafter) if part is not None]
-        self._open, before_it = [*kept, self.engine], self._open
-        self._discard([part for part in before_it if part not in kept and part is not engine], self._used_models())
+        kept: list[Verifier | Drafter | Engine] = [verifier, *drafters, new]
+        old, self._open = [part for part in self._open if part not in kept and part is not engine], kept
+        used = [self.model, *(drafter.model for drafter in drafters if isinstance(drafter, ModelDrafter))]
+        self._discard(old, used)
         self.settings = settings
-
-    def _used_models(self) -> list[Model]:
-        drafter = self.engine.drafter
-        return [self.model, *([drafter.model] if isinstance(drafter, ModelDrafter) else [])]
 
     def _discard(self, parts: Sequence[Verifier | Drafter | Engine], models: Sequence[Model]) -> None:
         """Close these parts, and all models but these."""
@@ -101,20 +97,33 @@ class Session:
     def _mask_of(self, settings: Settings) -> LayerMask | None:
         return LayerMask.parse(settings.mask, self.model.n_layer) if settings.mask is not None else None
 
-    def _load_model(self, name: str) -> Model:
-        model = Model(resolve(name))
+    def _load_drafters(
+        self, settings: Settings, verifier: Verifier, made: list[Verifier | Drafter | Engine]
+    ) -> list[Drafter]:
+        """The drafters that the settings ask for; each is appended to `made`, too."""
+        drafters: list[Drafter] = []
+        for kind in settings.resolved_drafter.split("+") if settings.resolved_drafter != "none" else ():
+            drafters.append(self._load_drafter(kind, settings, verifier))
+            made.append(drafters[-1])
+        return drafters
+
+    def _load_model(self, name: str, placement: Placement) -> Model:
+        model = Model(resolve(name), placement)
         self._models.append(model)
         return model
 
-    def _load_drafter(self, settings: Settings, n_ctx: int) -> Drafter | None:
-        if settings.resolved_drafter == "lookup":
+    def _load_drafter(self, kind: str, settings: Settings, verifier: Verifier) -> Drafter:
+        if kind == "lookup":
             return PromptLookup()
-        if settings.resolved_drafter == "none" or settings.draft is None:
-            return None
+        if kind == "self":
+            assert settings.draft_mask is not None
+            return SelfDrafter(verifier, LayerMask.parse(settings.draft_mask, self.model.n_layer))
+        assert settings.draft is not None
         path = resolve(settings.draft)
         same = path.samefile(self.model.path) if path.exists() else False
-        draft = self.model if same else self._load_model(settings.draft)
-        return ModelDrafter(draft, self.model, n_ctx=n_ctx, n_threads=settings.threads)
+        shared = same and settings.draft_placement == settings.placement
+        draft = self.model if shared else self._load_model(settings.draft, settings.draft_placement)
+        return ModelDrafter(draft, self.model, n_ctx=verifier.context.n_ctx, n_threads=settings.threads)
 
     def close(self) -> None:
         """Free contexts and models."""
@@ -137,6 +146,14 @@ def _policy_of(settings: Settings) -> Policy:
     return Policy(settings.resolved_mode, settings.draft_tokens, rule, max_deviation=settings.max_deviation)
 
 
-def _engine_of(settings: Settings, policy: Policy, verifier: Verifier, drafter: Drafter | None) -> Engine:
-    automatic = settings.draft_tokens is None and drafter is not None and verifier.can_rewind
-    return Engine(verifier, drafter, policy, costs_of(verifier, drafter) if automatic else None)
+def _drafting(settings: Settings) -> tuple[object, ...]:
+    """What the drafters depend on."""
+    return settings.resolved_drafter, settings.draft, settings.draft_mask, settings.draft_placement
+
+
+def _engine_of(settings: Settings, policy: Policy, verifier: Verifier, drafters: list[Drafter]) -> Engine:
+    automatic = settings.draft_tokens is None and bool(drafters) and verifier.can_rewind
+    # on a device it is not certain that resuming pays: hidden states make a round trip
+    unsure = verifier.model.n_devices > 0 and verifier.no_resume is None
+    costs = costs_of(verifier, drafters) if automatic or unsure else None
+    return Engine(verifier, drafters, policy, costs)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .placement import DEFAULT, Placement
 from .policy import Mode
 
 DEFAULT_N_CTX = 4096
 MODES = ("auto", *(mode.value for mode in Mode))
-DRAFTERS = ("auto", "model", "lookup", "none")
+DRAFTERS = ("auto", "model", "lookup", "self", "lookup+model", "lookup+self", "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +17,14 @@ class Settings:
     """What to load and how to run it; models are names of the catalogue or paths.
 
     `drafter` auto is the draft model if one is named, else none; `mode` auto is `sd` with a drafter, else `plain`.
-    `n_ctx` None is the smaller of 4096 and what the model was trained for.
+    `draft_mask` is what the verifier skips when it drafts for itself. `n_ctx` None is the smaller of 4096 and what the
+    model was trained for. The placements say where the verifier and the draft model lie.
     """
 
     verifier: str
     draft: str | None = None
     drafter: str = "auto"
+    draft_mask: str | None = None
     mode: str = "auto"
     mask: str | None = None
     thresholds: str | None = None
@@ -29,17 +32,26 @@ class Settings:
     draft_tokens: int | None = None
     n_ctx: int | None = None
     threads: int | None = None
+    placement: Placement = DEFAULT
+    draft_placement: Placement = DEFAULT
 
     def __post_init__(self) -> None:
         for name, value, known in (("mode", self.mode, MODES), ("drafter", self.drafter, DRAFTERS)):
             if value not in known:
                 raise ValueError(f"{name} is {value!r}; it is one of {', '.join(known)}")
-        if self.drafter == "model" and self.draft is None:
-            raise ValueError("drafter 'model' needs a draft model (draft)")
-        if self.drafter in ("lookup", "none") and self.draft is not None:
+        parts = self.resolved_drafter.split("+")
+        if "model" in parts and self.draft is None:
+            raise ValueError(f"drafter {self.drafter!r} needs a draft model (draft)")
+        if "model" not in parts and self.draft is not None:
             raise ValueError(
                 f"drafter {self.drafter!r} does not use the draft model {self.draft!r}; give one of the two"
             )
+        if self.draft_placement != DEFAULT and "model" not in parts:
+            raise ValueError("draft_placement is given, but there is no draft model (draft)")
+        if "self" in parts and self.draft_mask is None:
+            raise ValueError(f"drafter {self.drafter!r} needs a mask to draft under (draft_mask), e.g. 8-25")
+        if "self" not in parts and self.draft_mask is not None:
+            raise ValueError(f"draft_mask is for the drafter self; this is drafter {self.resolved_drafter!r}")
         if self.resolved_mode in (Mode.EXACT, Mode.TIERED) and self.mask is None:
             raise ValueError(f"mode {self.mode!r} needs a mask (mask), e.g. 12-17")
         for name, given in (("mask", self.mask), ("thresholds", self.thresholds)):
@@ -48,7 +60,9 @@ class Settings:
         if self.resolved_mode is Mode.PLAIN and self.resolved_drafter != "none":
             raise ValueError("mode 'plain' does not draft; leave out the drafter, or use mode 'sd'")
         if self.resolved_mode is not Mode.PLAIN and self.resolved_drafter == "none":
-            raise ValueError(f"mode {self.mode!r} needs a drafter: a draft model (draft), or drafter 'lookup'")
+            raise ValueError(
+                f"mode {self.mode!r} needs a drafter: a draft model (draft), or drafter 'lookup' or 'self'"
+            )
 
         if self.max_deviation is not None and self.resolved_mode is not Mode.TIERED:
             raise ValueError(
@@ -57,7 +71,7 @@ class Settings:
 
     @property
     def resolved_drafter(self) -> str:
-        """`model`, `lookup` or `none`."""
+        """One of `DRAFTERS` but `auto`."""
         if self.drafter == "auto":
             return "model" if self.draft is not None else "none"
         return self.drafter

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
 PASS_KINDS = ("draft", "slim", "full", "resume")
+PACE_DECISIONS = ("off", "probes", "slim_first", "full_first")
 
 
 @dataclass(slots=True)
@@ -29,10 +31,17 @@ class Stats:
     drafter_failed: bool = False
     accepted: int = 0
     blocks: int = 0  # rounds of the mode's loop
+    # by drafter, how many drafts of so many tokens had so many accepted: {(drafted, accepted): drafts}
+    drafts: dict[str, Counter[tuple[int, int]]] = field(default_factory=dict)
+    # draft lengths chosen automatically: no draft; a try while drafting is off; which tier saw a draft first in tiered
+    pace: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PACE_DECISIONS, 0))
+    in_flight: int = 0  # tokens emitted since the full model's last pass
+    max_in_flight: int = 0
     regions: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("A", "B", "C", "bonus"), 0))
     audits: int = 0  # full passes that `audit_every` forced
-    audited: dict[str, int] = field(default_factory=lambda: dict.fromkeys("AB", 0))  # of the slim tier's tokens
-    deviations: dict[str, int] = field(default_factory=lambda: dict.fromkeys("AB", 0))  # not the full model's choice
+    # tiered: tokens that the full model saw, by region (C: it decided them itself), and those that it would not choose
+    audited: dict[str, int] = field(default_factory=lambda: dict.fromkeys("ABC", 0))
+    deviations: dict[str, int] = field(default_factory=lambda: dict.fromkeys("ABC", 0))
     overshoot: dict[str, list[float]] = field(default_factory=lambda: {"A": [], "B": []})  # p(v) - q(v), if audited
     tightened: int = 0  # times that the budget made the thresholds stricter
     passes: dict[str, PassCount] = field(default_factory=lambda: {kind: PassCount() for kind in PASS_KINDS})
@@ -50,6 +59,44 @@ class Stats:
         count.tokens += tokens
         count.seconds += seconds
 
+    def judged(self, drafter: str, drafted: int, accepted: int) -> None:
+        """Count a draft of so many tokens, of which so many were accepted."""
+        self.accepted += accepted
+        self.drafts.setdefault(drafter, Counter())[drafted, accepted] += 1
+
+    def emitted(self, tokens: int, *, confirmed: bool) -> None:
+        """Count emitted tokens; `confirmed`: the full model has seen them and all before them."""
+        self.completion_tokens += tokens
+        self.in_flight = 0 if confirmed else self.in_flight + tokens
+        self.max_in_flight = max(self.max_in_flight, self.in_flight)
+
+    @property
+    def draft_lengths(self) -> Counter[int]:
+        """How many drafts had so many tokens."""
+        return self._histogram(0)
+
+    @property
+    def accepted_lengths(self) -> Counter[int]:
+        """How many drafts had so many tokens accepted."""
+        return self._histogram(1)
+
+    def _histogram(self, of: int) -> Counter[int]:
+        counts: Counter[int] = Counter()
+        for drafts in self.drafts.values():
+            for lengths, n in drafts.items():
+                counts[lengths[of]] += n
+        return counts
+
+    @property
+    def acceptance_by_position(self) -> list[float]:
+        """The share of tokens accepted at the first position of drafts, at the second, and so on."""
+        drafted, accepted = self.draft_lengths, self.accepted_lengths
+        return [
+            sum(n for length, n in accepted.items() if length > position)
+            / sum(n for length, n in drafted.items() if length > position)
+            for position in range(max(drafted, default=0))
+        ]
+
     @property
     def rejection_rate(self) -> float | None:
         """Rejected draft tokens as a share of those drafted; None when none was."""
@@ -57,19 +104,22 @@ class Stats:
 
     @property
     def deviating(self) -> int:
-        """Audited tokens that are not the full model's choice."""
+        """Tokens known not to be the full model's choice."""
         return sum(self.deviations.values())
 
     @property
     def deviation(self) -> float | None:
-        """Audited tokens of the slim tier that are not the full model's choice, as a share of all tokens.
+        """Tokens that are not the full model's choice, as a share of all tokens.
 
-        Estimated from the audited ones where some are not audited (the last few of a text); None before any audit.
+        Those of the slim tier are estimated from the audited ones where some are not audited (the last few of a text).
+        None before any audit, and where nothing can deviate.
         """
-        audited, decided = sum(self.audited.values()), self.regions["A"] + self.regions["B"] + self.regions["bonus"]
-        if not audited or not self.completion_tokens:
+        if not sum(self.audited.values()) or not self.completion_tokens:
             return None
-        return self.deviating / audited * min(1.0, decided / self.completion_tokens)
+        audited = self.audited["A"] + self.audited["B"]
+        decided = min(self.regions["A"] + self.regions["B"] + self.regions["bonus"], self.completion_tokens)
+        slim = (self.deviations["A"] + self.deviations["B"]) / audited * decided if audited else 0.0
+        return (slim + self.deviations["C"]) / self.completion_tokens
 
     @property
     def acceptance_length(self) -> float | None:
@@ -97,6 +147,20 @@ class Stats:
             "drafted": self.drafted,
             "accepted": self.accepted,
             "blocks": self.blocks,
+            "draft_lengths": _by_size(self.draft_lengths),
+            "accepted_lengths": _by_size(self.accepted_lengths),
+            "acceptance_by_position": self.acceptance_by_position,
+            "drafters": {
+                name: {
+                    "drafts": drafts.total(),
+                    "drafted": sum(drafted * n for (drafted, _), n in drafts.items()),
+                    "accepted": sum(accepted * n for (_, accepted), n in drafts.items()),
+                }
+                for name, drafts in self.drafts.items()
+            },
+            "drafter_failed": self.drafter_failed,
+            "pace": dict(self.pace),
+            "max_in_flight": self.max_in_flight,
             "regions": dict(self.regions),
             "audits": self.audits,
             "audited": dict(self.audited),
@@ -116,6 +180,11 @@ class Stats:
             "tokens_per_second": self.tokens_per_second,
             "overhead_seconds": self.overhead_seconds,
         }
+
+
+def _by_size(counts: Counter[int]) -> dict[str, int]:
+    """The same for JSON, the smallest first."""
+    return {str(size): counts[size] for size in sorted(counts)}
 
 
 def summary(values: list[float]) -> dict[str, float] | None:

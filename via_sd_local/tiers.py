@@ -28,9 +28,13 @@ def ignore(_kind: str, _tokens: int, _seconds: float) -> None:
     """The recorder of someone who does not count."""
 
 
-def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    """The length of the longest common prefix of two lists (by bisection, so that the comparisons run in C)."""
-    low, high = 0, min(len(a), len(b))
+def common_prefix(a: Sequence[int], b: Sequence[int], known: int = 0) -> int:
+    """The length of the longest common prefix of two lists (by bisection, so that the comparisons run in C).
+
+    So many as `known` are known to be common, and are not looked at.
+    """
+    high = min(len(a), len(b))
+    low = min(known, high)
     while low < high:
         middle = (low + high + 1) // 2
         if a[low:middle] == b[low:middle]:
@@ -115,9 +119,12 @@ class Tracked:
         row: Floats = logits[0]
         return row
 
-    def reuse(self, tokens: Sequence[int], limit: int) -> int:
-        """Keep the longest prefix of `tokens` that the cache holds, at most `limit`; returns its length."""
-        n = min(common_prefix(self.cells, tokens), limit)
+    def reuse(self, tokens: Sequence[int], limit: int, known: int = 0) -> int:
+        """Keep the longest prefix of `tokens` that the cache holds, at most `limit`; returns its length.
+
+        The first `known` tokens are known to be those of the cache.
+        """
+        n = min(common_prefix(self.cells, tokens, known), limit)
         if self._broken or (n < len(self.cells) and (n == 0 or not self.can_rewind)):
             self.reset()
             return 0
@@ -149,6 +156,7 @@ class Verifier(Tracked):
         self._resume_mask = b""
         self._input_scale = np.float32(1)
         self.no_resume: str | None = "no mask"
+        self.resume_pays: Callable[[int], bool] = lambda _tokens: True  # for a number of tokens; set by who knows costs
         if mask:
             try:
                 self.context.set_mask(self._mask)
@@ -167,7 +175,7 @@ class Verifier(Tracked):
         """Append tokens and run the full model over everything that it has not computed yet.
 
         Returns the logits of the last `rows` positions, `[rows, n_vocab]`, valid until the next pass. Without new
-        tokens it resumes where the slim passes left the full model's way, if it can.
+        tokens it resumes where the slim passes left the full model's way, if it can and `resume_pays`.
         """
         n_batch = self.context.n_batch
         while (total := self.n_kv - self.n_full + len(tokens)) > n_batch and rows <= total - n_batch:
@@ -183,7 +191,8 @@ class Verifier(Tracked):
             self._remove(self.n_full)
             del self.cells[self.n_full :]
             self._inputs = []
-            if not tokens and len(inputs) == len(pending) > 0 and self._resume_mask:
+            resumable = not tokens and len(inputs) == len(pending) > 0 and self._resume_mask
+            if resumable and self.resume_pays(len(pending)):
                 logits = self._resumed(inputs, rows)
             else:
                 started = time.perf_counter()
@@ -222,9 +231,40 @@ class Verifier(Tracked):
         self.n_full = 0
         self._inputs.clear()
 
-    def reuse(self, tokens: Sequence[int], limit: int) -> int:
+    def reuse(self, tokens: Sequence[int], limit: int, known: int = 0) -> int:
         """Keep the longest prefix of `tokens` that the full model has computed, at most `limit`; returns its length."""
-        return super().reuse(tokens, min(limit, self.n_full))
+        return super().reuse(tokens, min(limit, self.n_full), known)
+
+    @contextmanager
+    def drafting(self, mask: LayerMask) -> Iterator[Callable[[int], Floats]]:
+        """Decode one token after the other under another mask, for a look ahead that leaves nothing behind.
+
+        Yields a function from the next token to the logits after it, `[n_vocab]`, which are valid until its next call.
+        At the end the cache is as it was, whatever happened in between.
+        """
+        n, was_broken, skipped = self.n_kv, self._broken, mask.to_bytes()
+
+        def decode(token: int) -> Floats:
+            with self._pass():
+                self.context.set_mask(skipped)
+                started = time.perf_counter()
+                try:
+                    logits = self.context.decode([token], len(self.cells), 1)
+                finally:
+                    self.context.set_mask(b"")
+                self.recorder("draft", 1, time.perf_counter() - started)
+                self.cells.append(token)
+            row: Floats = logits[0]
+            return row
+
+        try:
+            yield decode
+        finally:
+            self._broken = True
+            if not self.context.remove(n):  # also what a pass left that was cut short
+                raise NativeError(f"{self.model.path.name}: the KV cache cannot forget position {n} and what follows")
+            del self.cells[n:]
+            self._broken = was_broken
 
     #
     # resume: layers below the first skipped sublayer are the same in both tiers, so a full pass over tokens that a

@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""What a pass costs by its number of tokens: full, slim and resumed, in milliseconds, printed as they are measured.
+
+    python bench/staircase.py --verifier V [--mask M] [--sizes 1-16,24,32,48,64] [--threads N] [--gpu-layers N …]
+    python bench/staircase.py --verifier V --loopback 2      # the same split across RPC servers started here, beside it
+
+With --loopback the local and the split model take turns pass by pass, so that both see the same machine. Values are
+medians; every pass begins at the same depth of the text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+
+from via_sd_local import rpc
+from via_sd_local.catalog import resolve
+from via_sd_local.errors import ModelError
+from via_sd_local.mask import LayerMask
+from via_sd_local.model import Model
+from via_sd_local.placement_options import VERIFIER, add_placement, placement_from
+from via_sd_local.rpc_command import server_program
+from via_sd_local.tiers import Verifier, ignore
+
+DEPTH = 64  # tokens before every pass
+
+
+def parse_sizes(text: str) -> list[int]:
+    """The numbers of `1-4,8`."""
+    sizes: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        sizes += range(int(first), int(last or first) + 1)
+    return sizes
+
+
+@contextmanager
+def loopback_servers(n: int, threads: int) -> Iterator[list[str]]:
+    """RPC servers of this build on 127.0.0.1; yields `host:port` of each."""
+    with ExitStack() as stack:
+        endpoints: list[str] = []
+        for _ in range(n):
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                port = probe.getsockname()[1]
+            command = [str(server_program()), "--host", "127.0.0.1", "--port", str(port), "--threads", str(threads)]
+            process = stack.enter_context(subprocess.Popen(command, stdout=subprocess.DEVNULL))
+            stack.callback(process.kill)
+            endpoints.append(f"127.0.0.1:{port}")
+        for endpoint in endpoints:
+            for _attempt in range(100):
+                try:
+                    rpc.greet(endpoint)
+                    break
+                except ModelError:
+                    time.sleep(0.1)
+        yield endpoints
+
+
+def passes(verifier: Verifier, size: int) -> dict[str, float]:
+    """Seconds of one pass of each kind that this verifier has."""
+    seconds: dict[str, float] = {}
+    verifier.recorder = ignore
+    if verifier.n_full != DEPTH:
+        verifier.reset()
+        verifier.full([0] * DEPTH, 1)
+    verifier.recorder = lambda kind, _tokens, took: seconds.__setitem__(kind, took)
+    verifier.full([0] * size, size)
+    verifier.rewind(DEPTH)
+    if verifier.mask:
+        verifier.slim([0] * size)
+        if verifier.no_resume is None:
+            verifier.full([], size)
+        verifier.rewind(DEPTH)
+    return seconds
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--verifier", required=True)
+    parser.add_argument("--mask", default="")
+    parser.add_argument("--sizes", type=parse_sizes, default="1-8,12,16,24,32,48,64")
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--loopback", type=int, default=0, metavar="N", help="compare with N RPC servers on 127.0.0.1")
+    add_placement(parser)
+    args = parser.parse_args(argv)
+    placement = placement_from(args, VERIFIER)
+    with ExitStack() as stack:
+        placements = {"": placement}
+        if args.loopback:
+            servers = stack.enter_context(loopback_servers(args.loopback, args.threads))
+            placements[f" on {args.loopback} servers"] = replace(placement, rpc_servers=tuple(servers))
+        verifiers: dict[str, Verifier] = {}
+        for name, place in placements.items():
+            model = stack.enter_context(closing(Model(resolve(args.verifier), place)))
+            mask = LayerMask.parse(args.mask, model.n_layer)
+            n_ctx = DEPTH + max(args.sizes)
+            verifier = Verifier(model, n_ctx=n_ctx, mask=mask, n_threads=args.threads)
+            verifiers[name] = stack.enter_context(closing(verifier))
+            if verifier.no_resume not in (None, "no mask"):
+                print(f"no resume: {verifier.no_resume}")
+        print(f"{args.verifier}, mask {args.mask or 'none'}, {args.threads} threads, medians of {args.repeat}, ms")
+        header: list[str] = []
+        for size in args.sizes:
+            seen: dict[str, list[float]] = defaultdict(list)
+            for turn in range(args.repeat + 1):
+                for name, verifier in verifiers.items():
+                    for kind, seconds in passes(verifier, size).items():
+                        if turn:  # the first one warms up
+                            seen[kind + name].append(1e3 * seconds)
+            if not header:
+                header = list(seen)
+                print("| tokens | " + " | ".join(header) + " |\n|" + "---|" * (len(header) + 1))
+            cells = [f"{statistics.median(seen[kind]):.1f}" for kind in header]
+            print(f"| {size} | " + " | ".join(cells) + " |", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

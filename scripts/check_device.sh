@@ -1,0 +1,234 @@
+#!/usr/bin/env bash
+# Try this project on a machine with a GPU and without a network, and write down what it costs there.
+#
+#   scripts/check_device.sh pack FOLDER            here: what has to be carried over, in files of at most 48 MiB
+#   scripts/check_device.sh run FOLDER WORK OUT    there: build, test, measure; results appear in OUT as they come
+#
+# `pack` needs the llama.cpp archive and SmolLM2 in the cache (`make test` puts them there) and pip. Carry FOLDER whole,
+# or file by file, together with nothing else: the checkout is inside. Libraries that were built already for that
+# machine can go along: LIBRARIES=via_sd_local scripts/check_device.sh pack FOLDER packs via_sd_local/{lib,_vendor}.
+#
+# `run` keeps every part within a time limit of its own, so that a slow one loses only itself. What it reads from the
+# environment, with its defaults: BACKEND=cuda (or cpu), ARCH=90-real, FLASH=OFF (fused attention kernels, long to
+# compile), JOBS and THREADS=all cores, SHAPE="--embed 4096 --ffn 14336 --kv-heads 8 --copies 14" (about 8 billion
+# parameters), QUANTS="Q4_0 F16", PROMPTS=6, TOKENS=64, SIZES=1-16,24,32,48,64, DEADLINE=570 (seconds for everything;
+# parts that would begin later are left out), and LIMIT=1 (a factor for the parts' limits).
+
+set -uo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+python=${PYTHON:-python3}
+
+die() { echo "error: $*" >&2; exit 1; }
+
+#
+# pack
+#
+
+pack() {
+    local folder=$1 stage source cache archive model name
+    mkdir -p "$folder" && folder=$(cd "$folder" && pwd)
+    stage=$(mktemp -d) && trap "rm -rf '$stage'" EXIT
+    cache=$(cd "$here/patches" && "$python" -B -c "import llama_cpp; print(llama_cpp.cache_folder())") || exit 1
+    archive=$(ls "$cache"/sources/llama_cpp_python-*.tar.gz 2>/dev/null) || die "no llama.cpp archive in $cache/sources"
+    model=$cache/models/SmolLM2-135M-Instruct.Q4_1.gguf
+    [ -f "$model" ] || die "no $model; via-sd-local models pull smollm2-135m fetches it"
+
+    # this checkout, and llama.cpp as prepared for the build: patched, without the backends that it does not build
+    source=$stage/checkout/build/device/source
+    mkdir -p "$source"
+    (cd "$here" && tar cf - --exclude=via_sd_local/lib --exclude=via_sd_local/_vendor --exclude=__pycache__ \
+        CMakeLists.txt pyproject.toml README.md LICENSE NOTICE.md bench models native patches scripts tests \
+        via_sd_local) |
+        tar xf - -C "$stage/checkout" || die "the checkout cannot be packed"
+    "$python" "$here/patches/llama_cpp.py" prepare "$source" || exit 1
+    for name in vulkan sycl opencl hexagon metal et webgpu openvino cann virtgpu zdnn zendnn musa; do
+        rm -rf "$source/llama.cpp/ggml/src/ggml-$name"
+    done
+    # for llama.cpp's own example
+    tar xzf "$archive" -C "$source" --strip-components=2 --wildcards \
+        '*/vendor/llama.cpp/common/*' '*/vendor/llama.cpp/examples/speculative-simple/*' || die "$archive is incomplete"
+    rm -f "$folder"/{source.tar.xz,libraries.tar.xz,wheels.tar,SHA256SUMS} "$folder"/model.part*
+    tar cJf "$folder/source.tar.xz" -C "$stage" checkout || exit 1
+    if [ -n "${LIBRARIES:-}" ]; then
+        tar cJf "$folder/libraries.tar.xz" -C "$LIBRARIES" lib _vendor || exit 1
+    fi
+
+    # what of Python's packages may be missing there; all but numpy are for any Python
+    mkdir "$stage/wheels"
+    "$python" -m pip download --quiet --no-deps --only-binary=:all: --dest "$stage/wheels" gguf diskcache platformdirs \
+        jinja2 typing-extensions tqdm pyyaml requests pytest pluggy iniconfig packaging pygments ||
+        die "pip cannot fetch the Python packages"
+    (cd "$stage/wheels" && tar cf "$folder/wheels.tar" -- *.whl) || exit 1
+    split -b 48m -d "$model" "$folder/model.part" || exit 1
+    (cd "$folder" && sha256sum -- *.tar.xz wheels.tar model.part* >SHA256SUMS && ls -l)
+}
+
+#
+# run
+#
+
+part() { # part NAME SECONDS COMMAND…: its output in OUT/NAME.log, its end in OUT/summary.txt
+    local name=$1 limit=$2 began=$SECONDS status
+    shift 2
+    limit=$((limit * ${LIMIT:-1}))
+    if [ $((DEADLINE - SECONDS)) -lt 5 ]; then
+        say "$name: left out, $SECONDS s are over"
+        return 1
+    fi
+    [ "$limit" -le $((DEADLINE - SECONDS)) ] || limit=$((DEADLINE - SECONDS))
+    timeout --kill-after=5 "$limit" bash -c '"$@"' bash "$@" >"$OUT/$name.log" 2>&1
+    status=$?
+    case $status in
+        0) say "$name: done in $((SECONDS - began)) s" ;;
+        124 | 137) say "$name: STOPPED after its limit of $limit s" ;;
+        *) say "$name: FAILED ($status) after $((SECONDS - began)) s: $(tail -n 1 "$OUT/$name.log" | cut -c 1-200)" ;;
+    esac
+    return "$status"
+}
+
+say() { echo "$*" | tee -a "$OUT/summary.txt"; }
+
+build() {
+    local options=(-DCMAKE_BUILD_TYPE=Release -DVIA_SD_INSTALL_IN_SOURCE=ON)
+    if [ "$BACKEND" = cuda ]; then
+        options+=(-DGGML_CUDA=ON "-DCMAKE_CUDA_ARCHITECTURES=$ARCH" "-DGGML_CUDA_FA=$FLASH" -DGGML_CUDA_NCCL=OFF
+            -DGGML_CUDA_NO_VMM=ON) # no VMM: the driver's library need not be there when linking
+        if [ -n "$CUBLAS" ]; then
+            options+=("-DCUDA_cublas_LIBRARY=$CUBLAS" "-DCMAKE_CUDA_FLAGS=-I$(dirname "$CUBLAS")/../include")
+        fi
+    fi
+    # shellcheck disable=SC2086
+    cmake -S "$WORK/checkout" -B "$WORK/checkout/build/device" "${options[@]}" ${CMAKE_ARGS:-} &&
+        cmake --build "$WORK/checkout/build/device" --target via_sd_libraries --parallel "$JOBS" &&
+        cmake --install "$WORK/checkout/build/device" --component via_sd_local --prefix "$WORK/prefix"
+}
+
+example() {
+    cmake -S "$WORK/checkout/scripts/speculative_simple" -B "$WORK/example" \
+        "-DLLAMA_CPP_DIR=$WORK/checkout/build/device/source/llama.cpp" \
+        "-DLIBRARIES=$WORK/checkout/via_sd_local/lib" &&
+        cmake --build "$WORK/example" --target llama-speculative-simple --parallel "$JOBS"
+}
+
+cublas() { # of the wheel nvidia-cublas, for toolkits that lack it
+    "$python" - <<'PYTHON'
+import glob, os, sys
+found = [path for folder in sys.path for path in glob.glob(os.path.join(folder, "nvidia", "*", "lib", "libcublas.so.*"))]
+print(found[0] if found else "")
+PYTHON
+}
+
+packages() { # wheels are archives: no pip needed
+    "$python" - "$WORK/wheels" "$WORK/site" <<'PYTHON'
+import importlib.util, pathlib, sys, zipfile
+names = {"pyyaml": "yaml", "typing_extensions": "typing_extensions", "typing-extensions": "typing_extensions"}
+for wheel in sorted(pathlib.Path(sys.argv[1]).glob("*.whl")):
+    name, tag = wheel.name.split("-")[0].lower(), wheel.name.split("-")[2]
+    ours = tag.startswith("py") or tag == f"cp{sys.version_info.major}{sys.version_info.minor}"
+    if importlib.util.find_spec(names.get(name, name)) is None and ours:
+        zipfile.ZipFile(wheel).extractall(sys.argv[2])
+        print("taken along:", wheel.name)
+import numpy; print("numpy", numpy.__version__)
+PYTHON
+}
+
+memory() { # the largest that the GPU's memory got, and what processes used, every half second
+    while sleep 0.5; do
+        echo "$(date +%s) $(nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits 2>/dev/null | head -n 1)" \
+            "$(awk '/MemAvailable/ { print int($2 / 1024) }' /proc/meminfo)"
+    done >"$OUT/memory.txt"
+}
+
+speculative() { # the example at one draft length, over the same tasks
+    local length=$1 verifier=$2 draft=$3 task
+    rm -rf "$WORK/prompts" && mkdir "$WORK/prompts"
+    "$python" - "$WORK/prompts" "$PROMPTS" <<'PYTHON'
+import json, pathlib, sys
+tasks = json.loads(pathlib.Path("bench/tasks.json").read_text(encoding="utf-8"))
+for i in range(int(sys.argv[2])):
+    task = tasks[i * len(tasks) // int(sys.argv[2])]
+    (pathlib.Path(sys.argv[1]) / f"{i:02}").write_text(task["prompt"], encoding="utf-8")
+PYTHON
+    for task in "$WORK"/prompts/*; do
+        "$WORK/example/example/llama-speculative-simple" -m "$verifier" -md "$draft" -f "$task" -n "$TOKENS" -c 2048 \
+            --temp 0 -ngl 99 -ngld 99 --spec-type draft-simple --spec-draft-n-max "$length" -t "$THREADS" \
+            </dev/null 2>&1 | grep -E "decoded|n_drafted|n_accept|accept  |error" || echo "no result"
+    done
+}
+
+run() {
+    local folder=$1
+    WORK=$2 OUT=$3
+    DEADLINE=${DEADLINE:-570}
+    BACKEND=${BACKEND:-cuda} ARCH=${ARCH:-90-real} FLASH=${FLASH:-OFF}
+    JOBS=${JOBS:-$(nproc)} THREADS=${THREADS:-$(nproc)} PROMPTS=${PROMPTS:-6} TOKENS=${TOKENS:-64}
+    SIZES=${SIZES:-1-16,24,32,48,64} QUANTS=${QUANTS:-Q4_0 F16}
+    SHAPE=${SHAPE:---embed 4096 --ffn 14336 --kv-heads 8 --copies 14}
+    mkdir -p "$WORK/home/models" "$WORK/wheels" "$WORK/site" "$OUT" || exit 1
+    WORK=$(cd "$WORK" && pwd) OUT=$(cd "$OUT" && pwd) folder=$(cd "$folder" && pwd)
+    CUBLAS=
+    if [ "$BACKEND" = cuda ]; then
+        CUBLAS=$(cublas)
+        local runtime=${CUDA_HOME:-/usr/local/cuda}/lib64
+        export LD_LIBRARY_PATH=$runtime${CUBLAS:+:$(dirname "$CUBLAS")}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    fi
+    export CUBLAS WORK OUT BACKEND ARCH FLASH JOBS THREADS PROMPTS TOKENS SIZES python # parts are processes
+    say "$(date -u +%FT%TZ) $(uname -m), $(nproc) cores, $BACKEND"
+    nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null | tee -a "$OUT/summary.txt"
+    (cd "$folder" && sha256sum --quiet --check SHA256SUMS) || die "$folder is not complete; carry it again"
+
+    tar xJf "$folder/source.tar.xz" -C "$WORK" || die "the source cannot be unpacked"
+    tar xf "$folder/wheels.tar" -C "$WORK/wheels"
+    cat "$folder"/model.part* >"$WORK/home/models/SmolLM2-135M-Instruct.Q4_1.gguf"
+    export VIA_SD_HOME=$WORK/home PYTHONPATH=$WORK/site:$WORK/checkout PYTHONUNBUFFERED=1
+    cd "$WORK/checkout" || exit 1
+    part packages 30 packages
+    if [ -f "$folder/libraries.tar.xz" ]; then
+        tar xJf "$folder/libraries.tar.xz" -C via_sd_local && say "libraries: those that were carried"
+    else
+        part build 280 build || die "nothing works without the libraries; see $OUT/build.log"
+    fi
+    part doctor 20 "$python" -m via_sd_local.cli doctor
+    memory &
+    local watching=$!
+    trap "kill $watching 2>/dev/null" EXIT
+    part example-build 150 example &
+    local compiling=$!
+
+    part tests 60 "$python" -m pytest -q -p no:cacheprovider -W default tests/test_layer_skip.py tests/test_kv_cache.py \
+        tests/test_placement.py -k "not (real and gemma)"
+    local quant verifier draft mask
+    for quant in $QUANTS; do
+        # shellcheck disable=SC2086
+        part "testbed-$quant" 100 "$python" -m via_sd_local.cli testbed build $SHAPE --quant "$quant" --quiet --json
+        read -r verifier draft mask < <("$python" -c "
+import json
+try:
+    made = json.loads(open('$OUT/testbed-$quant.log').read().strip().splitlines()[-1])
+    print(made['verifier'], made['draft'], made['mask'])
+except (ValueError, IndexError):
+    pass")
+        [ -n "${verifier:-}" ] || { say "$quant: no testbed, nothing measured"; continue; }
+        part "staircase-$quant" 60 "$python" bench/staircase.py --verifier "$verifier" --mask "$mask" \
+            --sizes "$SIZES" --repeat 3 --threads "$THREADS"
+        part "modes-$quant" 120 "$python" bench/modes.py --verifier "$verifier" --draft "$draft" --mask "$mask" \
+            --fidelity --prompts "$PROMPTS" --tokens "$TOKENS" --threads "$THREADS" \
+            --configs plain sd sd:3 sd:7 sd:15 exact tiered@0.01 tiered@0.05 tiered@0.12
+        wait "$compiling"
+        for length in 3 7 15; do
+            [ -x "$WORK/example/example/llama-speculative-simple" ] &&
+                part "speculative-$quant-$length" 30 speculative "$length" "$verifier" "$draft"
+        done
+    done
+    kill "$watching" 2>/dev/null
+    say "memory: at most $(awk '$2 > m { m = $2 } END { print m + 0 }' "$OUT/memory.txt") MiB on the GPU, at least" \
+        "$(awk 'NR == 1 || $3 < m { m = $3 } END { print m + 0 }' "$OUT/memory.txt") MiB of main memory free"
+    say "$(date -u +%FT%TZ) all parts ended after $SECONDS s"
+}
+
+export -f build example packages cublas speculative
+case "${1:-}" in
+    pack) [ $# -eq 2 ] || die "pack takes one folder"; pack "$2" ;;
+    run) [ $# -eq 4 ] || die "run takes the packed folder, one to work in, and one for results"; run "$2" "$3" "$4" ;;
+    *) sed -n '2,/^$/s/^# \{0,1\}//p' "$0"; exit 2 ;;
+esac

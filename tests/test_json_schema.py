@@ -1,0 +1,154 @@
+"""JSON schemas: refused before generating where they cannot be enforced, and enforced on every token where they can."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import tiny
+
+from via_sd_local.drafters import Drafter, ModelDrafter, PromptLookup
+from via_sd_local.engine import Engine
+from via_sd_local.gate import ConfidenceRule
+from via_sd_local.json_schema import grammar_of
+from via_sd_local.model import Model
+from via_sd_local.policy import Mode, Policy
+from via_sd_local.sampling import SamplingParams
+from via_sd_local.tiers import Verifier
+
+PLACE = {
+    "title": "Place",
+    "type": "object",
+    "properties": {
+        "kind": {"enum": ["sea", "lake", "river"]},
+        "depth": {"type": "integer"},
+        "salty": {"anyOf": [{"type": "boolean"}, {"type": "null"}], "default": None},
+        "names": {"type": "array", "items": {"type": "string", "maxLength": 3}, "minItems": 2, "maxItems": 2},
+    },
+    "required": ["kind", "depth", "salty", "names"],
+    "additionalProperties": False,
+}
+
+
+def follows(text: str) -> bool:
+    """Whether a text is a JSON object of the form that PLACE describes."""
+    value = json.loads(text)
+    return (
+        list(value) == ["kind", "depth", "salty", "names"]
+        and value["kind"] in ("sea", "lake", "river")
+        and type(value["depth"]) is int
+        and value["salty"] in (True, False, None)
+        and len(value["names"]) == 2
+        and all(type(name) is str and len(name) <= 3 for name in value["names"])
+    )
+
+
+def answers(engine: Engine, prompt: list[int], **params: Any) -> list[int]:
+    steps = engine.generate(prompt, max_tokens=150, sampling=SamplingParams(json_schema=PLACE, **params))
+    return [token for step in steps for token in step.tokens]
+
+
+@pytest.mark.parametrize(
+    ("mode", "drafter"),
+    [(mode, "lookup") for mode in Mode] + [(Mode.SD, "model")],
+    ids=lambda value: value.value if isinstance(value, Mode) else value,
+)
+def test_a_schema_is_enforced_on_drafted_tokens(
+    mode: Mode, drafter: str, smollm2: Model, verifier: Callable[..., Verifier], keep: Callable[[Any], Any]
+) -> None:
+    """The prompt is full of what the schema forbids; each answer follows it, and lossless ones are plain's."""
+    wrong = '{"kind": "ocean", "depth": "deep", "salty": "yes", "names": ["Atlantic", "Pacific", "Indian"]}'
+    prompt = smollm2.tokenize(f"{wrong}\n{wrong}\n{wrong}\n")
+    own: Drafter = PromptLookup(min_ngram=1)
+    if drafter == "model":
+        own = keep(ModelDrafter(smollm2, smollm2, n_ctx=384, n_threads=1))
+    tiers = verifier(smollm2, "21-22" if mode in (Mode.EXACT, Mode.TIERED) else "", 384)
+    engine = Engine(tiers, own, Policy(mode, 4, rule=ConfidenceRule(0, 0)))
+    plain = Engine(verifier(smollm2, "", 384))
+    for params in ({}, {"temperature": 1.0, "seed": 5}):
+        tokens = answers(engine, prompt, **params)
+        assert follows(smollm2.detokenize(tokens)), smollm2.detokenize(tokens)
+        if mode in (Mode.SD, Mode.EXACT) and not params:
+            assert tokens == answers(plain, prompt)
+    if mode is not Mode.PLAIN:
+        assert engine.stats.accepted > 0
+        assert (engine.stats.drafted > engine.stats.accepted) == (
+            drafter == "lookup"
+        )  # a model's drafts follow it, too
+
+
+@pytest.mark.parametrize("form", [PLACE, json.dumps(PLACE)], ids=["mapping", "text"])
+def test_a_schema_is_a_mapping_or_json_text(form: Any) -> None:
+    grammar = grammar_of(form)
+    assert 'kind ::= "\\"sea\\"" | "\\"lake\\"" | "\\"river\\""' in grammar
+    assert "\nroot ::= " in grammar
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "string", "pattern": "^a+$"},
+        {"type": "string", "format": "date"},
+        {"type": ["string", "null"]},
+        {"const": 5},
+        {"type": "array", "prefixItems": [{"type": "string"}, {"type": "number"}]},
+        {"allOf": [{"properties": {"a": {"type": "null"}}}]},
+        {"properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"type": "number"}}},
+        {"type": "object", "additionalProperties": {"type": "number"}},
+        {"oneOf": [{"type": "number"}, {"type": "string", "minLength": 1, "maxLength": 2}]},
+        {"type": "object"},
+        {},
+    ],
+    ids=json.dumps,
+)
+def test_what_a_grammar_can_enforce_is_taken(
+    schema: dict[str, Any], tiny_model: Callable[..., Model], verifier: Callable[..., Verifier]
+) -> None:
+    engine = Engine(verifier(tiny_model(tiny.spec("llama"))))
+    steps = engine.generate([1], max_tokens=2, sampling=SamplingParams(json_schema=schema))
+    assert sum(len(step.tokens) for step in steps) > 0
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ("{", "json_schema is not JSON: Expecting property name"),
+        ("", "json_schema is not JSON"),
+        ({"const": {1, 2}}, "json_schema is not JSON: .*set"),
+        ("[]", r"the schema is \[\]; it must be an object"),
+        ("true", "the schema is true; it must be an object"),
+        ({"type": "strng"}, "cannot be turned into a grammar: Unrecognized schema"),
+        ({"type": "integer", "minimum": 3}, "the schema has 'minimum', which a grammar cannot enforce beside 'type'"),
+        ({"not": {"type": "string"}}, "the schema has 'not', which a grammar cannot enforce"),
+        ({"properties": {"a": {"type": "number", "multipleOf": 2}}}, "properties 'a' has 'multipleOf'"),
+        ({"anyOf": [{"type": "null"}], "properties": {}}, "has 'properties', which .* beside 'anyOf'"),
+        ({"items": {"type": "string", "uniqueItems": True}}, "items of the schema has 'uniqueItems'"),
+        ({"anyOf": [{"type": "string"}, {"if": {}}]}, "anyOf 1 of the schema has 'if'"),
+        ({"type": "string", "format": "email"}, "the format 'email'; grammars know date, time"),
+        ({"enum": []}, "'enum' of the schema is empty"),
+        ({"oneOf": []}, "'oneOf' of the schema is empty"),
+        ({"type": []}, "'type' of the schema is empty"),
+        ({"properties": []}, "'properties' of the schema must be an object"),
+        ({"properties": {"a": 3}}, "properties 'a' is 3; it must be an object"),
+        ({"properties": {}, "required": ["b"]}, "the schema requires 'b', which its properties do not describe"),
+        ({"items": {"type": "null"}, "maxItems": -1}, "'maxItems' of the schema is -1; it must be a number from 0 on"),
+        ({"type": "string", "minLength": 3, "maxLength": 1}, "'minLength' of the schema is above 'maxLength'"),
+        ({"type": "string", "pattern": "abc"}, 'cannot be turned into a grammar: Pattern must start with "\\^"'),
+        ({"$ref": "https://example.org/s.json"}, "Fetching remote schemas is not allowed"),
+        ({"$ref": "#/$defs/a"}, "Error resolving ref"),
+    ],
+    ids=str,
+)
+def test_what_it_cannot_is_refused_before_generating(
+    schema: Any, message: str, tiny_model: Callable[..., Model], verifier: Callable[..., Verifier]
+) -> None:
+    engine = Engine(verifier(tiny_model(tiny.spec("llama"))))
+    with pytest.raises(ValueError, match=message):
+        engine.generate([1], sampling=SamplingParams(json_schema=schema))
+
+
+def test_a_grammar_and_a_schema_contradict_each_other() -> None:
+    with pytest.raises(ValueError, match="give one of the two"):
+        SamplingParams(grammar='root ::= "a"', json_schema={})

@@ -1,0 +1,105 @@
+"""Where a model's weights and its cache lie, and how its attention is computed: plain values, without a library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+ALL_LAYERS = -1
+SPLIT_MODES: Mapping[str, int] = MappingProxyType({"none": 0, "layer": 1, "row": 2, "tensor": 3})  # llama_split_mode
+FLASH_ATTN: Mapping[str, int] = MappingProxyType({"auto": -1, "off": 0, "on": 1})  # llama_flash_attn_type
+CACHE_TYPES: Mapping[str, int] = MappingProxyType(  # ggml_type, of those that llama.cpp's attention reads
+    {"f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q4_0": 2, "q4_1": 3, "iq4_nl": 20, "q5_0": 6, "q5_1": 7}
+)
+_QUANTISED = frozenset(name for name in CACHE_TYPES if "q" in name)
+MAX_GPU_LAYERS = 1 << 20
+MAX_RPC_SERVERS = 16  # GGML_RPC_MAX_SERVERS
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """How one model is spread over this machine's devices and those of RPC servers.
+
+    `n_gpu_layers` is how many layers, from the last one on, leave the CPU (-1: all; without a GPU this means nothing).
+    `devices` names those to use, as `via-sd-local doctor` lists them (empty: every local GPU, after the servers' ones).
+    `tensor_split` is each device's share of the layers, in any unit (empty: by free memory). `main_gpu` is the index of
+    the device that gets everything where `split_mode` is `none`. `type_k` and `type_v` are the number formats of the
+    cache. `offload_kqv` keeps it on the devices. `rpc_servers` are `host:port`; their traffic is neither encrypted nor
+    authenticated.
+    """
+
+    n_gpu_layers: int = ALL_LAYERS
+    main_gpu: int = 0
+    tensor_split: tuple[float, ...] = ()
+    split_mode: str = "layer"
+    devices: tuple[str, ...] = ()
+    flash_attn: str = "auto"
+    type_k: str = "f16"
+    type_v: str = "f16"
+    offload_kqv: bool = True
+    use_mmap: bool = True
+    use_mlock: bool = False
+    rpc_servers: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """ValueError for names that do not exist and numbers out of range."""
+        for name, value, known in (
+            ("split_mode", self.split_mode, SPLIT_MODES),
+            ("flash_attn", self.flash_attn, FLASH_ATTN),
+            ("type_k", self.type_k, CACHE_TYPES),
+            ("type_v", self.type_v, CACHE_TYPES),
+        ):
+            if value not in known:
+                raise ValueError(f"{name} is {value!r}; it is one of {', '.join(known)}")
+        if not ALL_LAYERS <= self.n_gpu_layers <= MAX_GPU_LAYERS:
+            raise ValueError(f"n_gpu_layers is {self.n_gpu_layers}; it is a number of layers, or -1 for all of them")
+        if self.main_gpu < 0:
+            raise ValueError(f"main_gpu is {self.main_gpu}; devices are counted from 0")
+        for share in self.tensor_split:
+            if not 0 <= share < float("inf"):
+                raise ValueError(f"tensor_split has {share}; shares are numbers from 0 up")
+        if self.tensor_split and not any(self.tensor_split):
+            raise ValueError("tensor_split is all zero; some device must get layers")
+        if self.type_v in _QUANTISED and self.flash_attn == "off":
+            raise ValueError(
+                f"type_v is {self.type_v!r} with flash_attn 'off'; a quantised V cache requires flash_attn"
+            )
+        if self.split_mode == "tensor" and self.flash_attn == "off":
+            raise ValueError("split_mode is 'tensor' with flash_attn 'off'; splitting tensors requires flash_attn")
+        if len(self.rpc_servers) > MAX_RPC_SERVERS:
+            raise ValueError(f"rpc_servers has {len(self.rpc_servers)} entries; llama.cpp takes {MAX_RPC_SERVERS}")
+        for server in self.rpc_servers:
+            check_endpoint(server)
+        if len(set(self.rpc_servers)) < len(self.rpc_servers):
+            raise ValueError("rpc_servers names a server twice; each has its devices once")
+
+    @property
+    def load_mode(self) -> int:
+        """`llama_load_mode`: -1 is llama.cpp's own choice, which maps the file where that is possible."""
+        if self.use_mlock:
+            return 3 if self.use_mmap else 2
+        return -1 if self.use_mmap else 0
+
+
+DEFAULT = Placement()
+
+
+def check_endpoint(text: str) -> None:
+    """ValueError unless this is `host:port`."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or ":" in host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError(f"rpc_servers has {text!r}; a server is host:port, e.g. 192.168.1.20:50052 (no IPv6)")
+
+
+def parse_list(text: str) -> tuple[str, ...]:
+    """The words of `a,b,c`."""
+    return tuple(word for part in text.split(",") if (word := part.strip()))
+
+
+def parse_shares(text: str) -> tuple[float, ...]:
+    """The numbers of `3,1` or `3/1`; ValueError for what is no number."""
+    try:
+        return tuple(float(word) for word in parse_list(text.replace("/", ",")))
+    except ValueError:
+        raise ValueError(f"tensor_split is {text!r}; it is a list of numbers like 3,1") from None
