@@ -296,7 +296,7 @@ def test_a_warning_waits_for_the_end_of_the_answer(talking: Talking, monkeypatch
     import warnings
 
     dialogue = talking(drafter="lookup", max_tokens=3)
-    (drafter,) = dialogue.session.engine.drafters
+    drafter = dialogue.session.engine.drafters[0]
 
     def fails(*_args: object) -> Any:
         raise OSError("gone")

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
 
-def __getattr__(name: str) -> str:
-    """`__version__`, looked up when it is asked for: that takes a moment, and few ask."""
+if TYPE_CHECKING:
+    from .llama import Llama as Llama
+    from .llama import install as install
+
+__all__ = ["Llama", "install"]
+
+
+def __getattr__(name: str) -> Any:
+    """`Llama` and `install`, which load llama.cpp, and `__version__`, when they are first asked for."""
+    if name in ("Llama", "install"):
+        from . import llama
+
+        return getattr(llama, name)
     if name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import metadata

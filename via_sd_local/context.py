@@ -47,17 +47,15 @@ class Context:
             raise ValueError(f"n_ctx is {n_ctx}; a context needs at least 2 positions, and has at most {MAX_N_CTX}")
         if n_threads is not None and not 1 <= n_threads <= MAX_THREADS:
             raise ValueError(f"threads is {n_threads}; it must be from 1 to {MAX_THREADS}")
-        self.model = model
-        self.n_ctx = n_ctx
-        self.n_threads = n_threads or default_threads()
+        threads = n_threads or default_threads()
         params = llama.llama_context_default_params()
         params.n_ctx = n_ctx
         params.n_batch = params.n_ubatch = min(N_BATCH, n_ctx)
-        params.n_threads = params.n_threads_batch = self.n_threads
         placement = model.placement
         params.flash_attn_type = FLASH_ATTN[placement.flash_attn]
         params.type_k, params.type_v = CACHE_TYPES[placement.type_k], CACHE_TYPES[placement.type_v]
         params.offload_kqv = placement.offload_kqv
+        params.n_threads = params.n_threads_batch = threads
         params.swa_full = True  # a sliding-window cache of full size can be rewound beyond the window
         params.no_perf = True
         take_errors()
@@ -72,9 +70,12 @@ class Context:
             raise
         if not handle:
             raise NativeError(f"no context of {n_ctx} tokens for {model.path}: {_last_error()}")
+        self._take(model, handle, n_ctx, int(params.n_batch), threads)
+
+    def _take(self, model: Model, handle: int, n_ctx: int, n_batch: int, n_threads: int) -> None:
+        self.model, self.n_ctx, self.n_batch, self.n_threads = model, n_ctx, n_batch, n_threads
         self._handle: int | None = handle
         model.users += 1
-        self.n_batch = int(params.n_batch)
         self._stops = False  # whether a batch ends early at Ctrl-C
         self._n_vocab = model.n_vocab
         self._tokens = _Batch(self.n_batch, 0)
@@ -92,10 +93,13 @@ class Context:
         """Free the cache and the buffers."""
         if self._handle is not None:
             llama.llama_free(self._handle)
-            self._handle = None
-            self.model.users -= 1
-            for batch in filter(None, (self._tokens, self._embeddings)):
-                batch.free()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self._handle = None
+        self.model.users -= 1
+        for batch in filter(None, (self._tokens, self._embeddings)):
+            batch.free()
 
     #
     # decoding

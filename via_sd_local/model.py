@@ -41,13 +41,16 @@ class Model:
             if self.servers:
                 self.servers.close()
             raise
+        self._take(handle)
+        if llama.llama_model_has_encoder(handle) or not llama.llama_model_has_decoder(handle):
+            self.close()
+            raise ModelError(f"{self.path}: this model does not generate text token by token (it has an encoder)")
+
+    def _take(self, handle: int) -> None:
         self._handle: int | None = handle
         self._vocab = llama.llama_model_get_vocab(handle)
         self.users = 0  # open contexts
         self._pieces: dict[int, bytes] = {}
-        if llama.llama_model_has_encoder(handle) or not llama.llama_model_has_decoder(handle):
-            self.close()
-            raise ModelError(f"{self.path}: this model does not generate text token by token (it has an encoder)")
 
     def _load(self) -> int:
         """llama.cpp's model pointer; ModelError if it refuses, or if a server is lost meanwhile."""

@@ -54,8 +54,8 @@ def add_settings(parser: argparse.ArgumentParser, *, verifier: str | None) -> No
         "--max-deviation",
         metavar="SHARE",
         type=float,
-        help="in tiered: the share of audited tokens that may differ from the full model's choice before the "
-        "thresholds become stricter (default: no limit)",
+        help="in tiered: the share of tokens that may differ from the full model's choice; it is spent where that "
+        "buys most speed (default: no limit for the slim tier, nothing for the full model)",
     )
     group.add_argument(
         "--draft-tokens", metavar="N", type=int, help="tokens a draft (default: automatic, by measured costs)"

@@ -38,18 +38,11 @@ class Session:
 
     def _load(self, settings: Settings) -> None:
         policy = _policy_of(settings)
-        model = self.model = self._load_model(settings.verifier, settings.placement)
-        n_ctx = min(DEFAULT_N_CTX, model.n_ctx_train) if settings.n_ctx is None else settings.n_ctx
-        if n_ctx > model.n_ctx_train:
-            warnings.warn(
-                f"n_ctx is {n_ctx}, but {model.path.name} was trained for {model.n_ctx_train} tokens",
-                RuntimeWarning,
-                stacklevel=4,
-            )
-        verifier = Verifier(model, n_ctx=n_ctx, mask=self._mask_of(settings), n_threads=settings.threads)
+        self.model = self._load_model(settings.verifier, settings.placement)
+        verifier = self._open_verifier(settings, self._n_ctx(settings), self._mask_of(settings))
         self._open.append(verifier)
         drafters = self._load_drafters(settings, verifier, self._open)
-        self.engine = _engine_of(settings, policy, verifier, drafters)
+        self.engine = self._engine_of(settings, policy, verifier, drafters)
         self._open.append(self.engine)
 
     def switch(self, settings: Settings) -> None:
@@ -68,22 +61,24 @@ class Session:
         made: list[Verifier | Drafter | Engine] = []
         try:
             if mask is not None and mask != verifier.mask:
-                n_ctx = verifier.context.n_ctx
-                verifier = Verifier(self.model, n_ctx=n_ctx, mask=mask, n_threads=settings.threads)
+                verifier = self._open_verifier(settings, verifier.context.n_ctx, mask)
                 made.append(verifier)
-            if verifier is not engine.verifier or _drafting(settings) != _drafting(self.settings):
+            if made or _drafting_of(settings) != _drafting_of(self.settings):
                 drafters = self._load_drafters(settings, verifier, made)
-            new = _engine_of(settings, policy, verifier, drafters)
+            new = self._engine_of(settings, policy, verifier, drafters)
         except BaseException:
             self._discard(made, models)
             raise
         engine.release()
         self.engine = new
-        kept: list[Verifier | Drafter | Engine] = [verifier, *drafters, new]
-        old, self._open = [part for part in self._open if part not in kept and part is not engine], kept
-        used = [self.model, *(drafter.model for drafter in drafters if isinstance(drafter, ModelDrafter))]
-        self._discard(old, used)
+        kept: list[Verifier | Drafter | Engine] = [verifier, *drafters]
+        before_it, self._open = self._open, [*kept, new]
+        self._discard([part for part in before_it if part not in kept and part is not engine], self._used_models())
         self.settings = settings
+
+    def _used_models(self) -> list[Model]:
+        drafters = self.engine.drafters
+        return [self.model, *(drafter.model for drafter in drafters if isinstance(drafter, ModelDrafter))]
 
     def _discard(self, parts: Sequence[Verifier | Drafter | Engine], models: Sequence[Model]) -> None:
         """Close these parts, and all models but these."""
@@ -94,23 +89,43 @@ class Session:
                 model.close()
         self._models = [model for model in self._models if model in models]
 
+    def _engine_of(self, settings: Settings, policy: Policy, verifier: Verifier, drafters: Sequence[Drafter]) -> Engine:
+        automatic = settings.draft_tokens is None and bool(drafters) and verifier.can_rewind
+        # on a device it is not certain that resuming pays: hidden states make a round trip
+        unsure = self.model.n_devices > 0 and verifier.no_resume is None
+        costs = costs_of(verifier, drafters) if automatic or unsure else None
+        return Engine(verifier, list(drafters), policy, costs)
+
+    def _n_ctx(self, settings: Settings) -> int:
+        trained = self.model.n_ctx_train
+        if settings.n_ctx is not None and settings.n_ctx > trained:
+            warnings.warn(
+                f"n_ctx is {settings.n_ctx}, but {self.model.path.name} was trained for {trained} tokens",
+                RuntimeWarning,
+                stacklevel=5,
+            )
+        return min(DEFAULT_N_CTX, trained) if settings.n_ctx is None else settings.n_ctx
+
     def _mask_of(self, settings: Settings) -> LayerMask | None:
         return LayerMask.parse(settings.mask, self.model.n_layer) if settings.mask is not None else None
 
-    def _load_drafters(
-        self, settings: Settings, verifier: Verifier, made: list[Verifier | Drafter | Engine]
-    ) -> list[Drafter]:
-        """The drafters that the settings ask for; each is appended to `made`, too."""
-        drafters: list[Drafter] = []
-        for kind in settings.resolved_drafter.split("+") if settings.resolved_drafter != "none" else ():
-            drafters.append(self._load_drafter(kind, settings, verifier))
-            made.append(drafters[-1])
-        return drafters
+    def _open_verifier(self, settings: Settings, n_ctx: int, mask: LayerMask | None) -> Verifier:
+        return Verifier(self.model, n_ctx=n_ctx, mask=mask, n_threads=settings.threads)
 
     def _load_model(self, name: str, placement: Placement) -> Model:
         model = Model(resolve(name), placement)
         self._models.append(model)
         return model
+
+    def _load_drafters(
+        self, settings: Settings, verifier: Verifier, made: list[Verifier | Drafter | Engine]
+    ) -> list[Drafter]:
+        """What the settings name; each is appended to `made` at once, so that nothing is lost if a later one fails."""
+        drafters: list[Drafter] = []
+        for kind in settings.resolved_drafter.split("+") if settings.resolved_drafter != "none" else ():
+            drafters.append(self._load_drafter(kind, settings, verifier))
+            made.append(drafters[-1])
+        return drafters
 
     def _load_drafter(self, kind: str, settings: Settings, verifier: Verifier) -> Drafter:
         if kind == "lookup":
@@ -146,14 +161,6 @@ def _policy_of(settings: Settings) -> Policy:
     return Policy(settings.resolved_mode, settings.draft_tokens, rule, max_deviation=settings.max_deviation)
 
 
-def _drafting(settings: Settings) -> tuple[object, ...]:
+def _drafting_of(settings: Settings) -> tuple[str, str | None, str | None, Placement]:
     """What the drafters depend on."""
     return settings.resolved_drafter, settings.draft, settings.draft_mask, settings.draft_placement
-
-
-def _engine_of(settings: Settings, policy: Policy, verifier: Verifier, drafters: list[Drafter]) -> Engine:
-    automatic = settings.draft_tokens is None and bool(drafters) and verifier.can_rewind
-    # on a device it is not certain that resuming pays: hidden states make a round trip
-    unsure = verifier.model.n_devices > 0 and verifier.no_resume is None
-    costs = costs_of(verifier, drafters) if automatic or unsure else None
-    return Engine(verifier, drafters, policy, costs)

@@ -50,9 +50,9 @@ class Tracked:
     Ctrl-C ends a pass over a long text between batches, or inside one where llama.cpp can; whole batches stay.
     """
 
-    def __init__(self, model: Model, *, n_ctx: int, n_threads: int | None) -> None:
+    def __init__(self, model: Model, *, n_ctx: int, n_threads: int | None, context: Context | None = None) -> None:
         self.model = model
-        self.context = Context(model, n_ctx=n_ctx, n_threads=n_threads)
+        self.context = context or Context(model, n_ctx=n_ctx, n_threads=n_threads)
         self.cells: list[int] = []
         self.recorder: Recorder = ignore
         self._broken = False
@@ -143,12 +143,13 @@ class Verifier(Tracked):
         mask: LayerMask | None = None,
         n_threads: int | None = None,
         resume: bool = True,
+        context: Context | None = None,
     ) -> None:
         """Allocate the context and try the mask; ValueError with llama.cpp's reason if it refuses the mask.
 
-        `resume=False` turns resuming off (for comparisons).
+        `resume=False` turns resuming off (for comparisons). `context` is an empty one to use in place of a new one.
         """
-        super().__init__(model, n_ctx=n_ctx, n_threads=n_threads)
+        super().__init__(model, n_ctx=n_ctx, n_threads=n_threads, context=context)
         self.mask = mask
         self.n_full = 0
         self._mask = mask.to_bytes() if mask else b""
@@ -230,6 +231,18 @@ class Verifier(Tracked):
         self.context.set_mask(b"")
         self.n_full = 0
         self._inputs.clear()
+
+    def adopt(self, tokens: Sequence[int]) -> None:
+        """Someone else has filled the cache: it holds these tokens now, computed by the full model."""
+        self.cells[:] = tokens
+        self.n_full = len(tokens)
+        self._inputs.clear()
+        self._broken = False
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether an interrupted pass has left a cache whose content is not known."""
+        return self._broken
 
     def reuse(self, tokens: Sequence[int], limit: int, known: int = 0) -> int:
         """Keep the longest prefix of `tokens` that the full model has computed, at most `limit`; returns its length."""

@@ -79,7 +79,7 @@ class Dialogue:
         self.finish_reason = None
         whole = False
         try:
-            with closing(steps):  # type: ignore[type-var]  # it is a generator
+            with closing(steps):
                 for step in steps:
                     new = [
                         Piece(stream.push(piece_of(token)), tier)
