@@ -6,9 +6,9 @@
     python bench/simulate.py frontier text.npz [--costs …]
 
 `record` lets the verifier answer bench/tasks.json and keeps what the three tiers say of the answers. `frontier` shows
-`tiered` by rule and budget beside `sd`. Costs are a file from `record --costs`, or one of two tables in units of a
-full pass over one token: `flat`, where 32 tokens cost 1.3 of it (GPUs), and `staircase`, measured on a CPU.
-Configurations are those of bench/modes.py.
+`tiered` by rule and budget beside `sd`. Costs are a file from `record --costs`, or one of two tables in units of a full
+pass over one token: `flat`, where 32 tokens cost 1.3 of it, as on GPUs (`flat:0.4` with a slim tier at 0.4 of the full
+one's cost in place of 0.56), and `staircase`, measured on a CPU. Configurations are those of bench/modes.py.
 """
 
 from __future__ import annotations
@@ -74,8 +74,11 @@ def staircase() -> Costs:
 
 def costs_from(name: str) -> Costs:
     """A table by name, or from a file."""
-    if name in ("flat", "staircase"):
-        return flat() if name == "flat" else staircase()
+    kind, _, slim = name.partition(":")
+    if kind == "flat":
+        return flat(float(slim)) if slim else flat()
+    if name == "staircase":
+        return staircase()
     return Costs.from_json(json.loads(Path(name).read_text(encoding="utf-8")))
 
 

@@ -5,15 +5,20 @@ Test files take the fixtures as `name = conversations.name`: ruff takes an impor
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tiny
 
-from via_sd_local import chat
+from via_sd_local.chat.conversation import Conversation
+from via_sd_local.chat.dialogue import Dialogue, Piece
+from via_sd_local.chat.display import Display
+from via_sd_local.chat.loop import Chat
+from via_sd_local.chat.switches import Switches
 from via_sd_local.chat_format import ChatFormat, Message
+from via_sd_local.generation import Tier
 from via_sd_local.sampling import SamplingParams
 from via_sd_local.session import Session
 from via_sd_local.settings import Settings
@@ -40,6 +45,59 @@ class Recorder(ChatFormat):
         return self.prompt
 
 
+class Recording(Display):
+    """A display that remembers what it was told to show, in order."""
+
+    can_color = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[tuple[str, str]] = []
+        self.legends: list[Mapping[Tier, float]] = []
+        self.colors = False
+
+    def note(self, text: str) -> None:
+        self.said.append(("note", text))
+
+    def error(self, text: str) -> None:
+        self.said.append(("error", text))
+
+    def show(self, text: str) -> None:
+        self.said.append(("show", text))
+
+    def begin(self, *, colors: bool = False) -> None:
+        self.colors = colors
+        self.answer = ""
+
+    def push(self, pieces: Sequence[Piece]) -> None:
+        self.answer += "".join(piece.text for piece in pieces)
+
+    def end(self, *, stopped: bool = False) -> None:
+        self.said.append(("colored" if self.colors else "answer", self.answer + (" [stopped]" if stopped else "")))
+
+    def legend(self, shares: Mapping[Tier, float]) -> None:
+        self.legends.append(shares)
+
+    def of(self, kind: str) -> list[str]:
+        """What was shown in this way."""
+        return [text for said, text in self.said if said == kind]
+
+
+class Lines:
+    """A reader of given messages; an exception among them is raised; then the input ends."""
+
+    def __init__(self, messages: Sequence[str | BaseException]) -> None:
+        self._messages = list(messages)
+
+    def read(self) -> str:
+        if not self._messages:
+            raise EOFError
+        message = self._messages.pop(0)
+        if isinstance(message, BaseException):
+            raise message
+        return message
+
+
 @pytest.fixture(scope="module")
 def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny model with TEMPLATE."""
@@ -48,19 +106,29 @@ def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def talking(tiny_path: Path, keep: Callable[[Any], Any]) -> Callable[..., chat.Conversation]:
+def talking(tiny_path: Path, keep: Callable[[Any], Any]) -> Callable[..., Dialogue]:
     """`talking(system="…", n_ctx=256)` begins a conversation with the tiny model."""
 
-    def make(system: str | None = None, n_ctx: int = 256, **options: Any) -> chat.Conversation:
+    def make(system: str | None = None, n_ctx: int = 256, max_tokens: int | None = 5, **options: Any) -> Dialogue:
         options.setdefault("draft_tokens", 3)
         session = keep(Session(Settings(str(tiny_path), n_ctx=n_ctx, threads=1, **options)))
-        return chat.Conversation(session, Recorder(session.model), system)
+        return Dialogue(session, Recorder(session.model), Conversation(system), GREEDY, max_tokens)
 
     return make
 
 
-Talking = Callable[..., chat.Conversation]
+Talking = Callable[..., Dialogue]
 
 
-def ask(conversation: chat.Conversation, text: str, max_tokens: int | None = 5) -> str:
-    return "".join(conversation.answer(text, max_tokens, GREEDY))
+def ask(dialogue: Dialogue, text: str, notes: list[str] | None = None) -> str:
+    """The whole answer."""
+    note = (lambda text: None) if notes is None else notes.append
+    return "".join(piece.text for pieces in dialogue.answer(text, note=note) for piece in pieces)
+
+
+def converse(dialogue: Dialogue, *messages: str | BaseException) -> tuple[Chat, Recording]:
+    """A chat in which these messages were written, without a terminal."""
+    display = Recording()
+    chat = Chat(dialogue, display, Lines(messages), Switches(dialogue.session.settings))
+    assert chat.run() == 0
+    return chat, display

@@ -115,7 +115,7 @@ class FakeContext:
     clock = Clock()  # replaced by tests that look at it
 
     def __init__(self, model: FakeModel, *, n_ctx: int, n_threads: int | None = None) -> None:
-        self.model, self.n_ctx = model, n_ctx
+        self.model, self.n_ctx, self.n_batch = model, n_ctx, 512
         self.cells: list[tuple[int, bool]] = []
         self.mask = b""
         self.closed = False

@@ -1,218 +1,134 @@
-"""The conversation: which turns a prompt holds, and what survives an interruption."""
+"""What was said: which turns a prompt holds, what is taken back, and what a file keeps."""
 
 from __future__ import annotations
 
+import json
 import re
-from contextlib import closing
+from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
-import conversations
 import pytest
-from conversations import GREEDY, Talking, ask
 
-from via_sd_local import chat
-from via_sd_local.chat_format import ChatFormat
-from via_sd_local.errors import ModelError
-from via_sd_local.sampling import SamplingParams
-from via_sd_local.session import Session
-from via_sd_local.settings import Settings
-
-talking, tiny_path = conversations.talking, conversations.tiny_path
+from via_sd_local.chat.conversation import Conversation
+from via_sd_local.chat_format import Message
 
 
-def test_a_prompt_is_the_system_message_the_turns_and_the_new_message(talking: Talking) -> None:
-    conversation = talking("be short")
-    first = ask(conversation, "one")
-    second = ask(conversation, "two")
-    conversation.prompt_for("three")
-    assert conversation.form.messages == [  # type: ignore[attr-defined]
-        {"role": "system", "content": "be short"},
-        {"role": "user", "content": "one"},
-        {"role": "assistant", "content": first},
-        {"role": "user", "content": "two"},
-        {"role": "assistant", "content": second},
-        {"role": "user", "content": "three"},
+def words(messages: Sequence[Message]) -> list[int]:
+    """A token for each word and each role."""
+    return [len(word) for message in messages for word in [message["role"], *message["content"].split()]]
+
+
+def talked(exchanges: int, system: str | None = None) -> Conversation:
+    conversation = Conversation(system)
+    for number in range(exchanges):
+        conversation.add(f"question {number}", f"answer {number}")
+    return conversation
+
+
+def test_a_prompt_is_the_system_message_the_turns_and_the_new_message() -> None:
+    seen: list[list[Message]] = []
+
+    def tokens_of(messages: Sequence[Message]) -> list[int]:
+        seen.append(list(messages))
+        return words(messages)
+
+    conversation = talked(1, "be short")
+    prompt = conversation.prompt_for("two", tokens_of, 256)
+    assert seen == [
+        [
+            {"role": "system", "content": "be short"},
+            {"role": "user", "content": "question 0"},
+            {"role": "assistant", "content": "answer 0"},
+            {"role": "user", "content": "two"},
+        ]
     ]
-    assert first
-    assert len(conversation.turns) == 4  # asking for a prompt changes nothing
+    assert (prompt.tokens, prompt.dropped) == (words(seen[0]), 0)
+    assert len(conversation.turns) == 2  # asking for a prompt changes nothing
 
 
-def test_without_a_system_text_there_is_no_system_message(talking: Talking) -> None:
-    for system in (None, ""):
-        conversation = talking(system)
-        conversation.prompt_for("one")
-        assert [message["role"] for message in conversation.form.messages] == ["user"]  # type: ignore[attr-defined]
+@pytest.mark.parametrize("system", [None, ""])
+def test_without_a_system_text_there_is_no_system_message(system: str | None) -> None:
+    assert Conversation(system).prompt_for("one two", words, 256).tokens == words(
+        [{"role": "user", "content": "one two"}]
+    )
 
 
-def test_the_second_turn_reuses_the_kv_cache_of_the_first(talking: Talking) -> None:
-    conversation = talking("be short")
-    ask(conversation, "the sea")
-    prompt = list(conversation.form.prompt)  # type: ignore[attr-defined]
-    assert conversation.session.engine.stats.reused_tokens == 0
-    ask(conversation, "and then")
-    stats = conversation.session.engine.stats
-    assert len(prompt) <= stats.reused_tokens < stats.prompt_tokens
+@pytest.mark.parametrize("system", [None, "be short"])
+@pytest.mark.parametrize("exchanges", range(12))
+def test_as_few_of_the_oldest_turns_go_as_must(exchanges: int, system: str | None) -> None:
+    """A quarter of 32 stays free; an exchange has 6 tokens, the system message 3, the new message 2."""
+    conversation = talked(exchanges, system)
+    prompt = conversation.prompt_for("new", words, 32)
+    fits = min(exchanges, (24 - 2 - (3 if system else 0)) // 6)
+    assert prompt.dropped == 2 * (exchanges - fits)
+    assert len(prompt.tokens) == 6 * fits + 2 + (3 if system else 0)
+    assert prompt.tokens[:3] == ([6, 2, 5] if system else prompt.tokens[:3])
+    conversation.forget(prompt.dropped)
+    assert [m["content"] for m in conversation.turns[::2]] == [
+        f"question {n}" for n in range(exchanges - fits, exchanges)
+    ]
+    assert all(one["role"] != other["role"] for one, other in pairwise(conversation.turns))
 
 
-def test_a_real_model_reuses_its_own_answer_too(smollm2_path: Path) -> None:
-    with closing(Session(Settings(str(smollm2_path), n_ctx=256, threads=1))) as session:
-        conversation = chat.Conversation(session, ChatFormat(session.model), None)
-        assert ask(conversation, "Name a colour.", 8)
-        first = session.engine.stats
-        ask(conversation, "Another one.", 2)
-        assert session.engine.stats.reused_tokens >= first.prompt_tokens + first.completion_tokens - 1
-
-
-def test_when_the_context_is_full_the_oldest_turns_go_and_the_system_message_stays(
-    talking: Talking, capsys: pytest.CaptureFixture[str]
-) -> None:
-    conversation = talking("be short", n_ctx=128)
-    asked: list[str] = []
-    dropped = 0
-    for number in range(12):
-        asked.append(f"the sea in number {number}")
-        ask(conversation, asked[-1], 4)
-        messages, prompt = conversation.form.messages, conversation.form.prompt  # type: ignore[attr-defined]
-        assert messages[0] == {"role": "system", "content": "be short"}
-        users = [message["content"] for message in messages if message["role"] == "user"]
-        assert users == asked[-len(users) :]
-        assert all(one["role"] != other["role"] for one, other in pairwise(messages))
-        assert messages[1]["role"] == "user"
-        assert len(prompt) <= 128 - 32  # a quarter stays free for the answer
-        note = capsys.readouterr().err
-        if note:
-            match = re.fullmatch(r"\(the context is full: the (\d+) oldest messages were dropped\)\n", note)
-            assert match
-            dropped += int(match[1])
-        assert 2 * (number + 1) - dropped == len(conversation.turns)
-    assert dropped > 4
-    assert len(conversation.turns) > 2  # and no more than needed
-
-
-def test_no_more_turns_are_dropped_than_must_be(talking: Talking) -> None:
-    conversation = talking(n_ctx=128)
-    checked = 0
-    for number in range(12):
-        before = list(conversation.turns)
-        tokens, dropped = conversation.prompt_for(f"the sea {number}")
-        if dropped:
-            longer = ChatFormat(conversation.session.model).tokens(
-                [*before[dropped - 2 :], {"role": "user", "content": f"the sea {number}"}]
-            )
-            assert len(tokens) <= 96 < len(longer)
-            checked += 1
-        ask(conversation, f"the sea {number}", 4)
-    assert checked > 4
-
-
-def test_a_large_context_keeps_64_tokens_for_the_answer(talking: Talking) -> None:
-    conversation = talking(n_ctx=512)
-    with pytest.raises(ValueError, match="of which 64 are kept for the answer"):
-        conversation.prompt_for("the sea " * 400)
-
-
-def test_a_message_that_is_too_long_is_refused_with_the_numbers_and_changes_nothing(talking: Talking) -> None:
-    conversation = talking("be short", n_ctx=128)
-    ask(conversation, "one")
-    turns = list(conversation.turns)
-    with pytest.raises(ValueError, match="this message takes") as caught:
-        ask(conversation, "the sea " * 100)
-    numbers = [int(number) for number in re.findall(r"\d+", str(caught.value))]
-    needed = len(conversation.form.prompt)  # type: ignore[attr-defined]
-    assert numbers == [needed, needed - 96, 128, 32]
+@pytest.mark.parametrize(("n_ctx", "kept"), [(512, 64), (4096, 64), (128, 32)])
+@pytest.mark.parametrize("system", [None, "be short"])
+def test_a_message_that_is_too_long_is_refused_with_the_numbers(system: str | None, n_ctx: int, kept: int) -> None:
+    conversation = talked(3, system)
+    before = list(conversation.turns)
+    with pytest.raises(ValueError, match=r"^this message") as caught:
+        conversation.prompt_for("sea " * n_ctx, words, n_ctx)
+    needed = n_ctx + (4 if system else 1)
+    assert [int(number) for number in re.findall(r"\d+", str(caught.value))] == [
+        needed,
+        needed - n_ctx + kept,
+        n_ctx,
+        kept,
+    ]
     assert "\n" not in str(caught.value)
-    assert conversation.turns == turns
-    assert ask(conversation, "two")
+    assert ("system message" in str(caught.value)) == bool(system)
+    assert conversation.turns == before
 
 
-def test_an_abandoned_answer_becomes_a_turn_as_far_as_it_was_read(talking: Talking) -> None:
-    conversation = talking()
-    answer = conversation.answer("the sea", None, GREEDY)
-    read = next(answer) + next(answer)
-    answer.close()  # type: ignore[attr-defined]
-    assert conversation.turns == [{"role": "user", "content": "the sea"}, {"role": "assistant", "content": read}]
-    continued = ask(conversation, "and then")
-
-    other = talking()
-    other.turns = conversation.turns[:2]
-    assert ask(other, "and then") == continued  # the cache of the first is right, too
+def test_the_last_exchange_can_be_taken_back_until_there_is_none() -> None:
+    conversation = talked(2)
+    assert conversation.take_back() == ("question 1", "answer 1")
+    assert conversation.turns == talked(1).turns
+    assert conversation.take_back() == ("question 0", "answer 0")
+    with pytest.raises(ValueError, match="nothing was asked yet"):
+        conversation.take_back()
 
 
-def test_an_interrupted_answer_becomes_a_turn(talking: Talking, monkeypatch: pytest.MonkeyPatch) -> None:
-    conversation = talking()
-    verifier = conversation.session.engine.verifier
-    original, passes = verifier.full, 0
-
-    def interrupted(*args: Any) -> Any:
-        nonlocal passes
-        passes += 1
-        if passes == 4:
-            raise KeyboardInterrupt
-        return original(*args)
-
-    monkeypatch.setattr(verifier, "full", interrupted)
-    read: list[str] = []
-    with pytest.raises(KeyboardInterrupt):
-        read.extend(conversation.answer("the sea", None, GREEDY))
-    assert len(read) == 3
-    assert conversation.turns[1] == {"role": "assistant", "content": "".join(read)}
-    monkeypatch.undo()
-    continued = ask(conversation, "and then")
-    other = talking()
-    other.turns = conversation.turns[:2]
-    assert ask(other, "and then") == continued
+@pytest.mark.parametrize("system", [None, "sei kurz \u2028 😀"])
+def test_a_file_keeps_the_whole_conversation(system: str | None) -> None:
+    conversation = Conversation(system)
+    conversation.add('a "quoted"\n\tline', "é😀\x00")
+    conversation.add("", "")
+    assert Conversation.from_json(conversation.to_json()) == conversation
 
 
-def test_an_answer_that_could_not_begin_is_no_turn(talking: Talking) -> None:
-    conversation = talking()
-    with pytest.raises(ModelError):
-        ask(conversation, "forbidden")
-    assert conversation.turns == []
+GOOD = json.loads(talked(1, "s").to_json())
 
 
-def test_an_answer_that_the_engine_refuses_is_no_turn(talking: Talking) -> None:
-    conversation = talking()
-    with pytest.raises(ValueError, match="the grammar does not parse"):
-        list(conversation.answer("one", 5, SamplingParams(grammar="root ::= (")))
-    assert conversation.turns == []
-
-
-def test_the_parts_of_an_answer_are_whole_characters(talking: Talking, monkeypatch: pytest.MonkeyPatch) -> None:
-    conversation = talking()
-    pieces = iter([bytes([byte]) for byte in "é😀".encode()[:-1]])
-    monkeypatch.setattr(type(conversation.session.model), "piece", lambda _self, _token: next(pieces))
-    parts = list(conversation.answer("the sea", 5, GREEDY))
-    assert "".join(parts) == "é\ufffd" == conversation.turns[1]["content"]
-
-
-def test_clear_forgets_the_turns_and_keeps_the_system_message(
-    talking: Talking, capsys: pytest.CaptureFixture[str]
-) -> None:
-    conversation = talking("be short")
-    ask(conversation, "one")
-    chat.command("/clear", conversation)
-    assert "forgotten" in capsys.readouterr().err
-    conversation.prompt_for("two")
-    assert [m["content"] for m in conversation.form.messages] == ["be short", "two"]  # type: ignore[attr-defined]
-
-
-def test_the_status_line_says_what_the_stats_say(talking: Talking) -> None:
-    conversation = talking(drafter="lookup", mode="tiered", mask="2")
-    ask(conversation, "the sea the sea the sea", 30)
-    stats, line = conversation.session.engine.stats, chat.status_line(conversation.session)
-    assert stats.drafted > 0
-    assert stats.rejection_rate not in (None, 0.5)
-    for words in (
-        "[30 tokens, ",
-        f", {stats.tokens_per_second:.1f} tokens/s, ",
-        f", {1 - stats.rejection_rate:.0%} of {stats.drafted} drafted tokens accepted, ",
-        "lossy: ",
-        f"context {stats.prompt_tokens + 30}/256]",
-    ):
-        assert words in line
-    plain = talking()
-    ask(plain, "one", 1)
-    used = plain.session.engine.stats.prompt_tokens + 1
-    assert chat.status_line(plain.session) == f"[1 tokens, context {used}/256]"
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no saved conversation"),
+        ("[1, 2]", "lacks"),
+        ('{"a": 1}', "lacks"),
+        (GOOD | {"format": "via_sd_local chat 2"}, "lacks"),
+        (GOOD | {"system": 3}, "system message is 3"),
+        (GOOD | {"messages": None}, "a list of questions"),
+        (GOOD | {"messages": GOOD["messages"][:1]}, "each with its answer"),
+        (GOOD | {"messages": GOOD["messages"][::-1]}, "message 0 must have the role user"),
+        (
+            GOOD | {"messages": [GOOD["messages"][0], {"role": "system", "content": "x"}]},
+            "message 1 must have the role assistant",
+        ),
+        (GOOD | {"messages": [GOOD["messages"][0], {"role": "assistant", "content": None}]}, "message 1"),
+        (GOOD | {"messages": [GOOD["messages"][0], "hello"]}, "message 1"),
+    ],
+)
+def test_a_file_that_holds_no_conversation_is_refused_with_a_reason(text: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Conversation.from_json(text if isinstance(text, str) else json.dumps(text))

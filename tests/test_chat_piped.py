@@ -14,9 +14,7 @@ import pytest
 import tiny
 from conversations import LLAMA, TEMPLATE, Talking, ask
 
-from via_sd_local import chat
-from via_sd_local.errors import ModelError
-from via_sd_local.settings import Settings
+from via_sd_local.chat.__main__ import main
 
 talking, tiny_path = conversations.talking, conversations.tiny_path
 
@@ -30,7 +28,7 @@ def piped(
     def call(data: bytes, *options: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
         common = ("--verifier", tiny_path, "--threads", 1, "--max-tokens", 6)
-        status = chat.main([str(option) for option in (*common, *options)])
+        status = main([str(option) for option in (*common, *options)])
         return (status, *capsys.readouterr())
 
     return call
@@ -40,17 +38,17 @@ Piped = Callable[..., tuple[int, str, str]]
 
 
 def test_piped_input_gives_one_answer(piped: Piped, talking: Talking) -> None:
-    expected = ask(talking("be short"), "the sea\nand then", 6)
+    expected = ask(talking("be short", max_tokens=6), "the sea\nand then")
     assert piped(b"the sea\nand then\n", "--system", "be short") == (0, expected + "\n", "")
-    assert expected != ask(talking(), "the sea\nand then", 6)
+    assert expected != ask(talking(max_tokens=6), "the sea\nand then")
 
 
 def test_a_command_in_piped_input_is_a_question(piped: Piped, talking: Talking) -> None:
-    assert piped(b"/exit") == (0, ask(talking(), "/exit", 6) + "\n", "")
+    assert piped(b"/exit") == (0, ask(talking(max_tokens=6), "/exit") + "\n", "")
 
 
 def test_piped_bytes_that_are_no_utf_8_do_not_end_the_chat(piped: Piped, talking: Talking) -> None:
-    assert piped(b"M\xfcll") == (0, ask(talking(), "M\ufffdll", 6) + "\n", "")
+    assert piped(b"M\xfcll") == (0, ask(talking(max_tokens=6), "M\ufffdll") + "\n", "")
 
 
 @pytest.mark.parametrize("data", [b"", b" \n\n"])
@@ -78,7 +76,7 @@ def test_a_model_without_a_template_needs_one_given(piped: Piped, talking: Talki
     template = tmp_path / "t.jinja"
     template.write_text(TEMPLATE, encoding="utf-8")
     given = piped(b"the sea", "--verifier", bare, "--chat-template", template)
-    assert given == (0, ask(talking(), "the sea", 6) + "\n", "")
+    assert given == (0, ask(talking(max_tokens=6), "the sea") + "\n", "")
 
 
 @pytest.mark.parametrize(
@@ -97,20 +95,6 @@ def test_the_chat_refuses_in_one_line_what_cannot_be_done(options: tuple[str, st
     assert err.startswith("error: ")
     assert err.count("\n") == 1
     assert message in err
-
-
-def test_only_models_that_the_catalogue_knows_and_lacks_are_fetched(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, tiny_path: Path
-) -> None:
-    pulled: list[str] = []
-    monkeypatch.setenv("VIA_SD_HOME", str(tmp_path))
-    monkeypatch.setattr("via_sd_local.catalog.pull", pulled.append)
-    chat.fetch_if_known(Settings("smollm2-135m", draft=str(tiny_path)))
-    assert pulled == ["smollm2-135m"]
-    assert capsys.readouterr().err.startswith("fetching the model smollm2-135m")
-    with pytest.raises(ModelError, match="did you mean smollm2-135m"):
-        chat.fetch_if_known(Settings("smollm2-315m"))
-    assert pulled == ["smollm2-135m"]
 
 
 def test_dev_null_ends_the_chat_at_once_and_without_a_word(tiny_path: Path) -> None:

@@ -1,153 +1,315 @@
-"""The chat program in a terminal."""
+"""The chat program in a terminal, as a user sees it."""
 
 from __future__ import annotations
 
-import os
 import re
-import sys
-import time
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import conversations
 import pytest
+from conversations import Talking, ask
+from terminals import HEIGHT, Terminal, chat_command
 
-pexpect = pytest.importorskip("pexpect")
+talking, tiny_path = conversations.talking, conversations.tiny_path
 
-tiny_path = conversations.tiny_path
+UP, TAB, ALT_ENTER = "\x1b[A", "\t", "\x1b\r"
+AGAIN = "(Ctrl-C again, Ctrl-D or /exit leaves)"
+Start = Callable[..., Terminal]
 
 
 @pytest.fixture
-def terminal(tiny_path: Path) -> Iterator[Callable[..., Any]]:
-    """`terminal("--system", "…")` starts the chat in a terminal and waits for its prompt."""
-    children: list[Any] = []
+def start(tiny_path: Path, tmp_path: Path) -> Iterator[Start]:
+    """`start("--system", "…")` starts the chat in a terminal and waits for its prompt."""
+    terminals: list[Terminal] = []
 
-    def start(*options: object, verifier: Path = tiny_path) -> Any:
-        arguments = ["-m", "via_sd_local.chat", "--verifier", verifier, "--threads", 1, *options]
-        child = pexpect.spawn(
-            sys.executable,
-            [str(argument) for argument in arguments],
-            encoding="utf-8",
-            codec_errors="replace",
-            timeout=30,
-            dimensions=(24, 250),
-            env={**os.environ, "TERM": "xterm"},
-        )
-        children.append(child)
-        child.expect_exact("; /help for commands\r\n")
-        prompt(child)
-        return child
+    def make(
+        *options: object, verifier: Path = tiny_path, env: dict[str, str | None] | None = None, **size: int
+    ) -> Terminal:
+        variables = {"VIA_SD_HOME": str(tmp_path), **(env or {})}
+        terminal = Terminal(chat_command(verifier, "--max-tokens", 3, *options), variables, **size)
+        terminals.append(terminal)
+        terminal.wait_for_prompt()
+        return terminal
 
-    yield start
-    for child in children:
-        child.close(force=True)
+    yield make
+    for terminal in terminals:
+        terminal.close()
 
 
-def prompt(child: Any) -> str:
-    """Wait for the next prompt; returns what came before it."""
-    child.expect(r"(?:^|\n|\x1b\[\?2004h)> $")
-    return str(child.before)
+def send_line(terminal: Terminal, text: str, answer: str) -> None:
+    """Type a line; wait for what follows it and the next prompt."""
+    before = terminal.text.count(answer)
+    terminal.send(text + "\r")
+    terminal.wait_for(answer, before + 1)
+    terminal.wait_for_prompt()
 
 
-def status_of(child: Any) -> int:
-    child.expect(pexpect.EOF)
-    child.close()
-    return int(child.exitstatus)
+@pytest.mark.parametrize("leave", ["/exit\r", " /exit \r", "\x04"], ids=["exit", "spaces", "ctrl-d"])
+@pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
+def test_exit_and_the_end_of_input_leave_with_status_0(leave: str, term: str, start: Start) -> None:
+    terminal = start(env={"TERM": term})
+    terminal.send(leave)
+    assert terminal.status() == 0
+    assert "Traceback" not in terminal.text
 
 
-Terminal = Callable[..., Any]
+@pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
+def test_ctrl_c_at_the_prompt_leaves_when_pressed_twice(term: str, start: Start) -> None:
+    terminal = start(env={"TERM": term})
+    terminal.press_ctrl_c()
+    terminal.wait_for(AGAIN)
+    terminal.wait_for_prompt()
+    send_line(terminal, "the sea", "context ")
+    terminal.press_ctrl_c()
+    terminal.wait_for(AGAIN, 2)
+    terminal.wait_for_prompt()
+    terminal.press_ctrl_c()
+    assert terminal.status() == 130
+    assert "Traceback" not in terminal.text
 
 
-@pytest.mark.parametrize("leave", ["/exit", " /exit ", "ctrl-d"])
-def test_exit_and_ctrl_d_leave_with_status_0(leave: str, terminal: Terminal) -> None:
-    child = terminal()
-    if leave == "ctrl-d":
-        child.sendeof()
-    else:
-        child.sendline(leave)
-    assert status_of(child) == 0
-    assert "Traceback" not in child.before
+def test_ctrl_c_discards_a_line_that_was_being_typed(start: Start) -> None:
+    terminal = start()
+    terminal.send("half a mess")
+    terminal.wait_for("half a mess")
+    terminal.press_ctrl_c()
+    terminal.wait_for_prompt()
+    assert AGAIN not in terminal.text
+    terminal.press_ctrl_c()
+    terminal.wait_for(AGAIN)
 
 
-def test_ctrl_c_at_the_prompt_leaves_with_status_130(terminal: Terminal) -> None:
-    child = terminal()
-    child.sendintr()
-    assert status_of(child) == 130
-    assert "Traceback" not in child.before
+def test_a_question_is_answered_and_the_status_line_follows(start: Start) -> None:
+    terminal = start("--system", "be short")
+    send_line(terminal, "the sea", "context ")
+    rows = terminal.rows
+    assert rows[0] == "tiny.gguf, plain mode; /help for commands"
+    assert rows[1] == "> the sea"
+    assert re.fullmatch(r"\[3 tokens, [\d.]+ tokens/s, context \d+/512\]", rows[-2])
+    assert rows[-3] == "(cut: --max-tokens)"
+    assert len(rows) > 5
+    assert rows[-1] == ">"
 
 
-def test_the_commands_answer_and_an_unknown_one_points_to_help(terminal: Terminal) -> None:
-    child = terminal("--max-tokens", 3)
-    child.sendline("/help")
-    text = prompt(child)
-    assert all(words in text for words in ("/clear ", "/stats ", "/exit ", "Ctrl-D", "Ctrl-C"))
-    child.sendline("/nonsense now")
-    assert "/nonsense is no command; /help lists them" in prompt(child)
-    child.sendline("")
-    assert "tokens" not in prompt(child)  # it was no question
-    child.sendline("/clear")
-    assert "(the conversation is forgotten)" in prompt(child)
-    child.sendline("/exit")
-    assert status_of(child) == 0
+def test_a_paste_of_many_lines_is_one_message(start: Start) -> None:
+    terminal = start()
+    terminal.send("\x1b[200~forbidden one\nand two\r\n\x1b[201~")
+    terminal.wait_for("and two")
+    assert terminal.rows[-2:] == ["> forbidden one", "  and two"]
+    terminal.send("\r")
+    terminal.wait_for("error: the chat template cannot render this conversation: refused: forbidden one / and two")
+    terminal.wait_for_prompt()
 
 
-def test_stats_and_clear_are_about_the_conversation(terminal: Terminal) -> None:
-    child = terminal("--max-tokens", 3)
-
-    def stats() -> dict[str, str]:
-        child.sendline("/stats")
-        return dict(re.findall(r"^(\w+): (.*?)\r$", prompt(child), re.MULTILINE))
-
-    child.sendline("the sea")
-    assert re.search(r"\[3 tokens, [\d.]+ tokens/s, context \d+/512\]", prompt(child))
-    first = stats()
-    assert (first["mode"], first["completion_tokens"], first["reused_tokens"]) == ("plain", "3", "0")
-    child.sendline("the sea")
-    prompt(child)
-    second = stats()
-    assert int(second["prompt_tokens"]) > int(first["prompt_tokens"])
-    assert int(second["reused_tokens"]) >= int(first["prompt_tokens"])
-    child.sendline("/clear")
-    prompt(child)
-    child.sendline("the sea")
-    prompt(child)
-    assert stats()["prompt_tokens"] == first["prompt_tokens"]
+@pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
+def test_a_paste_is_one_message_also_without_bracketed_paste(term: str, start: Start) -> None:
+    terminal = start(env={"TERM": term})
+    terminal.send("forbidden one\rand two\r")
+    terminal.wait_for("refused: forbidden one / and two")
+    terminal.wait_for_prompt()
 
 
-def test_a_pasted_message_of_several_lines_is_one_message(terminal: Terminal) -> None:
-    child = terminal("--max-tokens", 3)
-    child.send("\x1b[200~forbidden one\nand two\x1b[201~")
-    time.sleep(0.2)  # a paste ends before its Enter
-    child.send("\r")
-    child.expect_exact("refused: forbidden one / and two")
+def test_alt_enter_begins_another_line(start: Start) -> None:
+    terminal = start()
+    terminal.send("forbidden one" + ALT_ENTER + "and two")
+    terminal.wait_for("  and two")
+    terminal.send("\r")
+    terminal.wait_for("refused: forbidden one / and two")
 
 
-def test_a_message_that_is_too_long_does_not_end_the_chat(terminal: Terminal) -> None:
-    child = terminal("--max-tokens", 3, "--n-ctx", 128)
-    child.sendline("the sea " * 60)
-    assert re.search(r"error: this message takes \d+ tokens, \d+ more than fit", prompt(child))
-    child.sendline("the sea")
-    assert re.search(r"\[3 tokens, .*context \d+/128\]", prompt(child))
+def test_messages_are_remembered_until_the_next_start_for_the_users_eyes_only(start: Start, tmp_path: Path) -> None:
+    terminal = start()
+    send_line(terminal, "forbidden é", "refused: forbidden é")
+    terminal.send("\x04")
+    assert terminal.status() == 0
+    assert stat.S_IMODE((tmp_path / "chat_history").stat().st_mode) == 0o600
+    again = start()
+    again.send(UP)
+    again.wait_for("> forbidden é")
+    again.send("\r")
+    again.wait_for("refused: forbidden é")
 
 
-def test_a_message_that_the_template_refuses_does_not_end_the_chat(terminal: Terminal) -> None:
-    child = terminal("--max-tokens", 3)
-    child.sendline("forbidden")
-    child.expect_exact("refused: forbidden")
-    assert child.expect([r"\n(?:\x1b\[\?2004h)?> $", pexpect.EOF]) == 0
+def test_without_a_place_for_the_history_the_chat_works(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    terminal = start(env={"VIA_SD_HOME": str(tmp_path / "file")})
+    send_line(terminal, "the sea", "context ")
+    terminal.send(UP)
+    terminal.wait_for("> the sea", 2)
 
 
-def test_a_question_is_answered_and_ctrl_c_stops_only_the_answer(terminal: Terminal, smollm2_path: Path) -> None:
-    child = terminal("--max-tokens", 400, verifier=smollm2_path)
-    child.sendline("Count from one to ten thousand in words, one number on each line.")
-    child.expect(r"(?i)\bthree\b|3|\n.*\n.*\n")
-    child.sendintr()
-    child.expect_exact("[stopped]")
-    assert re.search(r"\[\d+ tokens, [\d.]+ tokens/s, context \d+/\d+\]", prompt(child))
-    child.sendline("What is the capital of France? Answer with one word.")
-    answer = prompt(child)
-    assert "Paris" in answer
-    assert "[stopped]" not in answer
-    child.sendline("/exit")
-    assert status_of(child) == 0
+def test_commands_are_completed(start: Start) -> None:
+    terminal = start()
+    terminal.send("/he")
+    terminal.wait_for("/help")  # the menu
+    terminal.send(TAB)
+    terminal.wait_for("> /help")
+    terminal.send("\r")
+    terminal.wait_for("Ctrl-D leaves.")
+    terminal.wait_for_prompt()
+    terminal.send("/mode ti")
+    terminal.wait(lambda: terminal.rows[-1].strip() == "tiered", "menu")
+    terminal.send(TAB)
+    terminal.wait_for("> /mode tiered")
+
+
+def test_a_resize_redraws_what_is_being_typed(start: Start) -> None:
+    terminal = start()
+    text = "forbidden " + "word " * 14 + "end"
+    terminal.send(text)
+    terminal.wait_for(f"> {text}")
+    terminal.resize(40, HEIGHT)
+    shown = ["> forbidden word word word word word wor", "  d word word word word word word word w", "  ord end"]
+    terminal.wait(lambda: terminal.rows[-3:] == shown, "three rows")
+    terminal.send("\r")
+    terminal.wait_for("error:")
+    terminal.wait_for_prompt()
+    send_line(terminal, "/undo", "nothing was asked yet")
+
+
+def test_on_40_columns_no_word_is_broken(start: Start) -> None:
+    terminal = start(columns=40, lines=30)
+    terminal.send("/help\r")
+    terminal.wait_for("Ctrl-D leaves.")
+    terminal.wait_for_prompt()
+    for words in ("/mode [MODE [LAYERS]]", "decided", "leaves when pressed again;"):
+        assert words in " ".join(terminal.text.split())
+    send_line(terminal, "the sea", "/512]")
+    assert re.search(r"\[3 tokens, [\d.]+ tokens/s, context\n\d+/512\]", terminal.text)
+
+
+def sgr(terminal: Terminal) -> set[bytes]:
+    """The colours and styles that the program asked for."""
+    return set(re.findall(rb"\x1b\[([\d;]*)m", terminal.written)) - {b"", b"0"}
+
+
+def test_a_dumb_terminal_gets_no_escape_sequence(start: Start) -> None:
+    terminal = start(env={"TERM": "dumb"})
+    send_line(terminal, "the sea", "context ")
+    send_line(terminal, "/colors", "error: there are no colours here")
+    terminal.send("\x04")
+    assert terminal.status() == 0
+    assert b"\x1b" not in terminal.written
+
+
+def test_no_color_means_no_colour_and_no_style(start: Start, tiny_path: Path) -> None:
+    plain, colored = start(env={"NO_COLOR": "1"}), start()
+    for terminal in (plain, colored):
+        send_line(terminal, "the sea", "context ")
+    send_line(plain, "/colors", "error: there are no colours here")
+    send_line(colored, "/colors", "■ draft")
+    assert sgr(plain) == set()
+    assert len(sgr(colored)) >= 3
+
+
+def test_tokens_and_legend_have_colours(start: Start, tiny_path: Path) -> None:
+    options = ("--draft", tiny_path, "--mode", "tiered", "--mask", "2", "--thresholds", "joint:0.001,0.001")
+    terminal = start(*options, "--draft-tokens", 3, "--max-tokens", 30)
+    send_line(terminal, "/colors", "■ full")
+    send_line(terminal, "the sea", "lossy: ")
+    assert len({terminal.cells(f"■ {tier}")[0].fg for tier in ("draft", "slim", "full")}) == 3
+    legend = next(row for row in reversed(terminal.rows) if row.startswith("■ draft"))
+    assert re.fullmatch(r"■ draft \d+%  ■ slim \d+%  ■ full \d+%", legend)
+    assert re.search(r"× plain \([\d.]+\), draft \d+% slim \d+%", terminal.text.replace("\n", " "))  # noqa: RUF001
+
+
+def test_into_a_pipe_goes_the_bare_answer(tiny_path: Path, tmp_path: Path, talking: Talking) -> None:
+    command = " ".join(str(part) for part in chat_command(tiny_path, "--max-tokens", 3))
+    shell = f"{command} 2>{tmp_path}/err | cat > {tmp_path}/out"
+    terminal = Terminal(["/bin/sh", "-c", shell], {"VIA_SD_HOME": str(tmp_path)})
+    try:
+        terminal.send("the sea\r\x04")
+        assert terminal.status() == 0
+    finally:
+        terminal.close()
+    answer = ask(talking(n_ctx=512, max_tokens=3), "the sea")
+    assert (tmp_path / "out").read_bytes().decode() == answer + "\n\n"
+    assert re.fullmatch(r"tiny.gguf, .*\n> \(cut: --max-tokens\)\n\[3 tokens, .*\]\n", (tmp_path / "err").read_text())
+
+
+def test_a_message_that_is_too_long_does_not_end_the_chat(start: Start) -> None:
+    terminal = start("--n-ctx", 128)
+    terminal.send("the sea " * 60 + "\r")
+    terminal.wait(lambda: "error: this message takes" in terminal.text, "refusal")
+    terminal.wait_for_prompt()
+    assert re.search(r"error: this message takes \d+ tokens, \d+ more than fit", terminal.text.replace("\n", " "))
+    send_line(terminal, "the sea", "/128]")
+
+
+def test_a_full_context_is_announced(start: Start) -> None:
+    terminal = start("--n-ctx", 128, "--system", "be short")
+    for number in range(1, 7):
+        send_line(terminal, f"the sea {number}", "/128]")
+    assert re.search(r"\(the context is full: the \d+ oldest messages were dropped\)", terminal.text)
+
+
+#
+# with a real model, which takes its time
+#
+
+
+def begin_a_story(terminal: Terminal) -> None:
+    """Ask for a long answer and wait until some of it is there."""
+    question = "Write a long story about a ship."
+    terminal.send(f"{question}\r")
+    terminal.wait(lambda: terminal.text.partition(question)[2].count(" ") > 3, "words of an answer")
+
+
+def test_what_is_typed_during_an_answer_is_shown_after_it(start: Start, smollm2_path: Path) -> None:
+    terminal = start("--max-tokens", 60, verifier=smollm2_path)
+    begin_a_story(terminal)
+    terminal.send("typed meanwhile")
+    terminal.wait(lambda: terminal.rows[-1] == "> typed meanwhile", "what was typed meanwhile")
+    assert terminal.text.count("typed meanwhile") == 1
+    assert "[60 tokens, " in terminal.rows[-2]
+    terminal.send("\r")
+    terminal.wait_for("[60 tokens, ", 2)
+    terminal.wait_for_prompt()
+
+
+def test_ctrl_c_stops_an_answer_and_keeps_what_was_written(start: Start, smollm2_path: Path) -> None:
+    terminal = start("--max-tokens", 2000, verifier=smollm2_path)
+    begin_a_story(terminal)
+    terminal.press_ctrl_c()
+    terminal.wait_for("[stopped]")
+    terminal.wait_for("context ")
+    terminal.wait_for_prompt()
+    send_line(terminal, "What is the capital of France? Answer with one word.", "Paris")
+    terminal.send("/stats\r")
+    terminal.wait_for("overhead_seconds")
+    reused = re.findall(r"reused_tokens: (\d+)", terminal.text)
+    assert int(reused[-1]) > 40  # the question, and what was written of its answer
+    terminal.wait_for_prompt()
+    terminal.send("/exit\r")
+    assert terminal.status() == 0
+
+
+def test_ctrl_c_stops_the_reading_of_a_long_message(start: Start, smollm2_path: Path) -> None:
+    terminal = start("--max-tokens", 20, verifier=smollm2_path)
+    long = "the sea is wide and deep, and ships sail over it. " * 280
+    terminal.send(f"\x1b[200~{long}\x1b[201~")
+    terminal.wait_for("sail over it.")
+    terminal.send("\r")
+    terminal.wait_for("tokens; Ctrl-C stops it)")
+    count = re.search(r"\(reading (\d+) tokens", terminal.text)
+    assert count
+    assert int(count[1]) > 3000
+    terminal.press_ctrl_c()
+    terminal.wait_for("[stopped]")
+    terminal.wait_for_prompt()
+    assert terminal.rows[-3:] == [f"{count[0]}; Ctrl-C stops it)", "[stopped]", ">"]
+    send_line(terminal, "What is the capital of France? Answer with one word.", "Paris")
+    send_line(terminal, "/undo", "(taken back: What is the capital")
+    send_line(terminal, "/undo", "error: nothing was asked yet")  # the long message is no turn
+
+
+def test_ctrl_c_twice_leaves_from_an_answer(start: Start, smollm2_path: Path) -> None:
+    terminal = start("--max-tokens", 2000, verifier=smollm2_path)
+    begin_a_story(terminal)
+    terminal.press_ctrl_c()
+    terminal.wait_for("[stopped]")
+    terminal.press_ctrl_c()
+    assert terminal.status() == 130
+    assert "Traceback" not in terminal.text

@@ -9,6 +9,7 @@ import pytest
 import tiny
 
 from via_sd_local.context import Context
+from via_sd_local.errors import NativeError
 from via_sd_local.model import Model
 from via_sd_local.placement import Placement
 from via_sd_local.tiers import Verifier
@@ -176,8 +177,13 @@ def test_the_slim_tier_attends_to_the_full_models_cache(tiny_model: Make, verifi
     assert np.abs(after_full.slim([280]) - after_slim.slim([280])).max() > 0.1
 
 
-def test_an_interrupted_pass_leaves_a_verifier_that_starts_over(
-    tiny_model: Make, verifier: Callable[..., Verifier], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("error", "known"), [(NativeError, 0), (KeyboardInterrupt, 3)])
+def test_a_failed_pass_leaves_nothing_and_an_interrupted_one_what_was_before(
+    error: type[BaseException],
+    known: int,
+    tiny_model: Make,
+    verifier: Callable[..., Verifier],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = tiny_model(tiny.spec("llama"))
     tiers, fresh = verifier(model, "2-3"), verifier(model)
@@ -186,15 +192,17 @@ def test_an_interrupted_pass_leaves_a_verifier_that_starts_over(
 
     def interrupted(*args: object) -> None:
         decode(*args)  # type: ignore[arg-type]
-        raise KeyboardInterrupt
+        raise error
 
     monkeypatch.setattr(tiers.context, "decode", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(error):
         tiers.slim([280, 281])
     monkeypatch.undo()
     text = [270, 271, 272, 290]
-    assert tiers.reuse(text, 3) == 0  # what is in the cache is not known
-    assert np.array_equal(tiers.full(text, 4), fresh.full(text, 4))
+    assert tiers.reuse(text, 3) == known
+    if known:
+        fresh.full(text[:known], 1)
+    assert np.array_equal(tiers.full(text[known:], 4 - known), fresh.full(text[known:], 4 - known))
 
 
 def test_a_reused_prefix_was_computed_by_the_full_model(tiny_model: Make, verifier: Callable[..., Verifier]) -> None:

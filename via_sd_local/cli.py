@@ -5,21 +5,22 @@ from __future__ import annotations
 import argparse
 import sys
 
-from . import (
-    __version__,
-    calibrate_command,
-    complete,
-    console,
-    doctor,
-    models_command,
-    profiles_command,
-    rpc_command,
-    testbed_command,
-)
+from . import console
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser with all subcommands; each sets `command`, which takes the parsed arguments."""
+    from . import (
+        __version__,
+        calibrate_command,
+        complete,
+        doctor,
+        models_command,
+        profiles_command,
+        rpc_command,
+        testbed_command,
+    )
+
     parser = argparse.ArgumentParser(
         prog="via-sd-local",
         description="Three-tier speculative decoding (VIA-SD) for GGUF models on llama.cpp. "
@@ -39,8 +40,12 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; returns the exit status (1: error, 2: wrong usage)."""
-    args = build_parser().parse_args(argv)
-    return console.run(lambda: int(args.command(args)))
+
+    def start() -> int:
+        args = build_parser().parse_args(argv)  # here, so that Ctrl-C during imports ends as everywhere
+        return int(args.command(args))
+
+    return console.run(start)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,18 @@ import numpy as np
 import numpy.typing as npt
 
 from .arrays import Floats
-from .binding import allocate, get_layer_input, llama, set_layer_input, set_layer_skip, take_errors
+from .binding import (
+    allocate,
+    can_stop_inside,
+    get_layer_input,
+    interrupted,
+    llama,
+    never_stop,
+    set_layer_input,
+    set_layer_skip,
+    stop_if_interrupted,
+    take_errors,
+)
 from .errors import NativeError
 from .model import Model
 from .placement import CACHE_TYPES, FLASH_ATTN
@@ -17,6 +28,8 @@ from .placement import CACHE_TYPES, FLASH_ATTN
 MAX_N_CTX = 1 << 24
 MAX_THREADS = 512  # GGML_MAX_N_THREADS: beyond it llama.cpp aborts the process
 N_BATCH = 512  # tokens a llama_decode call; longer inputs go in several, between which Ctrl-C is heard
+_ABORTED = 2  # llama_decode's status
+_LONG = 64  # tokens of a batch inside which it is heard, too: asking after every node costs about a millisecond
 
 
 def default_threads() -> int:
@@ -37,17 +50,15 @@ class Context:
             raise ValueError(f"n_ctx is {n_ctx}; a context needs at least 2 positions, and has at most {MAX_N_CTX}")
         if n_threads is not None and not 1 <= n_threads <= MAX_THREADS:
             raise ValueError(f"threads is {n_threads}; it must be from 1 to {MAX_THREADS}")
-        self.model = model
-        self.n_ctx = n_ctx
-        self.n_threads = n_threads or default_threads()
+        threads = n_threads or default_threads()
         params = llama.llama_context_default_params()
         params.n_ctx = n_ctx
         params.n_batch = params.n_ubatch = min(N_BATCH, n_ctx)
-        params.n_threads = params.n_threads_batch = self.n_threads
         placement = model.placement
         params.flash_attn_type = FLASH_ATTN[placement.flash_attn]
         params.type_k, params.type_v = CACHE_TYPES[placement.type_k], CACHE_TYPES[placement.type_v]
         params.offload_kqv = placement.offload_kqv
+        params.n_threads = params.n_threads_batch = threads
         if sequences > 1:
             params.n_seq_max, params.kv_unified = sequences, True
             params.flash_attn_type = llama.LLAMA_FLASH_ATTN_TYPE_DISABLED  # on CPUs slower for batches below 64 tokens
@@ -65,11 +76,15 @@ class Context:
             raise
         if not handle:
             raise NativeError(f"no context of {n_ctx} tokens for {model.path}: {_last_error()}")
+        self._take(model, handle, n_ctx, int(params.n_batch), threads)
+
+    def _take(self, model: Model, handle: int, n_ctx: int, n_batch: int, n_threads: int) -> None:
+        self.model, self.n_ctx, self.n_batch, self.n_threads = model, n_ctx, n_batch, n_threads
         self._handle: int | None = handle
         model.users += 1
-        self._n_batch = int(params.n_batch)
+        self._stops = False  # whether a batch ends early at Ctrl-C
         self._n_vocab = model.n_vocab
-        self._tokens = _Batch(self._n_batch, 0)
+        self._tokens = _Batch(self.n_batch, 0)
         self._embeddings: _Batch | None = None
         self._kept_layer: int | None = None
 
@@ -84,10 +99,13 @@ class Context:
         """Free the cache and the buffers."""
         if self._handle is not None:
             llama.llama_free(self._handle)
-            self._handle = None
-            self.model.users -= 1
-            for batch in filter(None, (self._tokens, self._embeddings)):
-                batch.free()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self._handle = None
+        self.model.users -= 1
+        for batch in filter(None, (self._tokens, self._embeddings)):
+            batch.free()
 
     #
     # decoding
@@ -96,29 +114,32 @@ class Context:
     def decode(self, tokens: Sequence[int], start: int, rows: int) -> Floats:
         """Decode tokens at positions `start`…; returns the logits of the last `rows` of them, `[rows, n_vocab]`.
 
-        The array is valid until the next call. Raises NativeError; the cache's content is then unknown.
+        The array is valid until the next call. Raises NativeError; the cache's content is then unknown. Inside
+        `interrupts_after` it raises KeyboardInterrupt early; of these tokens, those of whole batches are in the cache.
         """
         return self._decode(self._tokens, np.asarray(tokens, dtype=np.int32), start, rows)
 
     def decode_embeddings(self, embeddings: Floats, start: int, rows: int) -> Floats:
         """The same for hidden states `[n, n_embd]` in place of token embeddings."""
         if self._embeddings is None:
-            self._embeddings = _Batch(self._n_batch, self.model.n_embd)
+            self._embeddings = _Batch(self.n_batch, self.model.n_embd)
         return self._decode(self._embeddings, embeddings, start, rows)
 
     def _decode(self, batch: _Batch, inputs: npt.NDArray[np.int32] | Floats, start: int, rows: int) -> Floats:
         n = len(inputs)
         assert 0 < n <= self.n_ctx - start
         assert 0 <= rows <= n
-        if n <= self._n_batch:
+        if n <= self.n_batch:
             return self._decode_chunk(batch, inputs, start, rows)
         collected: list[Floats] = []
-        for begin in range(0, n, self._n_batch):
-            chunk = inputs[begin : begin + self._n_batch]
+        for begin in range(0, n, self.n_batch):
+            chunk = inputs[begin : begin + self.n_batch]
             wanted = min(len(chunk), max(0, begin + len(chunk) - (n - rows)))
             logits = self._decode_chunk(batch, chunk, start + begin, wanted)
             if wanted:
                 collected.append(logits.copy())
+            if interrupted():
+                raise KeyboardInterrupt
         return np.concatenate(collected) if collected else np.empty((0, self._n_vocab), np.float32)
 
     def _decode_chunk(self, batch: _Batch, inputs: npt.NDArray[np.int32] | Floats, start: int, rows: int) -> Floats:
@@ -129,7 +150,13 @@ class Context:
     def _run(self, native: llama.llama_batch, start: int, rows: int) -> Floats:
         """Decode a batch that begins at position `start` and wants so many rows."""
         handle = self.handle
+        stops = native.n_tokens >= _LONG and can_stop_inside()
+        if stops != self._stops:
+            llama.llama_set_abort_callback(handle, stop_if_interrupted if stops else never_stop, None)
+            self._stops = stops
         status = llama.llama_decode(handle, native)
+        if status == _ABORTED:  # the batch has left the cache again
+            raise KeyboardInterrupt
         if status != 0:
             self.model.check_servers()
             why = "the KV cache has no free slot" if status == 1 else _last_error()
@@ -177,7 +204,7 @@ class Context:
 
     def layer_input(self, n: int) -> Floats | None:
         """The kept states of the last decode's `n` tokens, `[n, n_embd]`, copied; None if they are not recorded."""
-        if self._kept_layer is None or n > self._n_batch:
+        if self._kept_layer is None or n > self.n_batch:
             return None
         pointer = get_layer_input(self.handle, self._kept_layer)
         return np.ctypeslib.as_array(pointer, shape=(n, self.model.n_embd)).copy() if pointer else None

@@ -8,7 +8,7 @@ decides what it is sure of, so its text may differ from the full verifier's (it 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import cast
 
 from .budget import Budget
@@ -21,6 +21,7 @@ from .samplers import make_sampler
 from .sampling import LogitsProcessor, SamplingParams
 from .stats import Stats
 from .tiers import Verifier
+from .watch import Watcher
 
 # the tiers that may see a draft first
 _ROUTES = {
@@ -107,10 +108,14 @@ class Engine:
         budget = (self.policy.max_deviation or 0.0) if lossy else 0.0
         return [Pace(costs, routes=routes, free=drafter.is_free, max_deviation=budget) for drafter in self.drafters]
 
-    def close(self) -> None:
-        """Free the contexts; the models are the caller's."""
+    def release(self) -> None:
+        """End the generation that runs and begin no other; the parts stay open, for another engine."""
         self._generation += 1
         self._closed = True
+
+    def close(self) -> None:
+        """Free the contexts; the models are the caller's."""
+        self.release()
         self.verifier.close()
         for drafter in self.drafters:
             drafter.close()
@@ -122,12 +127,16 @@ class Engine:
         max_tokens: int | None = None,
         sampling: SamplingParams | None = None,
         logits_processors: Sequence[LogitsProcessor] = (),
-    ) -> Iterator[Step]:
+        watcher: Watcher | None = None,
+        stops_at_end: bool = True,
+    ) -> Generator[Step, None, None]:
         """Decide what follows the prompt, at most `max_tokens` tokens (None: to the end of the context).
 
-        The end-of-generation token is not among the tokens. Closing the iterator early leaves the engine usable;
-        starting another generation ends this one. `stats` counts the generation that was started last. Raises
-        ValueError for a prompt that is empty, does not fit, or has tokens that the model does not know.
+        The end-of-generation token is not among the tokens; without `stops_at_end` it is a token like any other.
+        `watcher` sees each token before it is committed, and may end the text with it or before it: what was drafted
+        beyond is dropped. Closing the iterator early leaves the engine usable; starting another generation ends this
+        one. `stats` counts the generation that was started last. Raises ValueError for a prompt that is empty, does not
+        fit, or has tokens that the model does not know.
         """
         if self._closed:
             raise ValueError("the engine has been closed")
@@ -160,5 +169,8 @@ class Engine:
             self.stats,
             list(prompt),
             end,
+            watcher,
         )
+        if not stops_at_end:
+            generation.end_tokens = frozenset()
         return generation.run(lambda: self._generation == mine)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias
 
 from .arrays import Floats
 from .audit import Audit
+from .binding import interrupts_after
 from .budget import Budget
 from .drafters import Draft, Drafter, always
 from .gate import Region, Verdict, judge
@@ -24,6 +25,7 @@ from .policy import Mode, Policy
 from .sampling import Best, Distribution, Sampler, softmax_of, verify
 from .stats import Stats
 from .tiers import Verifier, common_prefix
+from .watch import Flow, Watcher
 
 FinishReason: TypeAlias = Literal["stop", "length"]
 
@@ -47,10 +49,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What one round of a mode's loop decided."""
+    """What one round of a mode's loop decided; `logits[i]` is the row that decided tokens[i], until the next pass."""
 
     tokens: list[int]
     tiers: list[Tier]
+    logits: Floats
 
 
 class Generation:
@@ -68,6 +71,7 @@ class Generation:
         stats: Stats,
         prompt: list[int],
         end: int,
+        watcher: Watcher | None = None,
     ) -> None:
         """The drafters are asked in turn until one has a proposal.
 
@@ -92,6 +96,7 @@ class Generation:
         self.stats = stats
         self.text = prompt
         self.end = end
+        self.watcher = watcher
         self.end_tokens = verifier.model.eog
         self.rule = policy.rule
         self.trusts_slim = True  # tiered: until it has cost too many deviations
@@ -100,27 +105,33 @@ class Generation:
         self.usual_rows = (policy.draft_tokens or 3) + 1
         self.audit_rows = verifier.model.n_bytes // 400 // (2 * 4 * verifier.model.n_vocab)
 
-    def run(self, is_current: Callable[[], bool]) -> Iterator[Step]:
+    def run(self, is_current: Callable[[], bool]) -> Generator[Step, None, None]:
         """Yield steps as long as the generation is the current one; `stats`'s clock runs only while this code does."""
         try:
             if not is_current():
                 return
-            started = time.perf_counter()
-            for step in self._steps():
+            steps = self._steps()
+            while True:
+                started = time.perf_counter()
+                with interrupts_after():  # one for all passes of the step
+                    step = next(steps, None)
                 self.stats.seconds += time.perf_counter() - started
+                if step is None:
+                    return
                 yield step
                 if not is_current():
                     return
-                started = time.perf_counter()
         finally:
             self.sampler.close()
             self.audit.close()
 
     def _steps(self) -> Iterator[Step]:
+        self.verifier.recorder = self._record
         if len(self.text) >= self.end:
+            if self.watcher is not None and self.watcher.prompt_from is not None:
+                self._shown_prompt(self.watcher, self.watcher.prompt_from)
             yield Step((), (), "length")
             return
-        self.verifier.recorder = self._record
         started = time.perf_counter()
         step = self._commit(self._prefill())
         self.stats.first_token_seconds = time.perf_counter() - started
@@ -133,7 +144,7 @@ class Generation:
         for index, drafter in enumerate(self.drafters):
             if drafter is not None:
                 with self._drafter_may_fail(index):
-                    drafter.begin(self._record)
+                    drafter.begin(self._record_draft)
         while True:
             yield step
             if step.finish_reason is not None:
@@ -142,12 +153,15 @@ class Generation:
             self.stats.blocks += bool(step.tokens)  # not the block of an end token alone
 
     def _commit(self, block: Block) -> Step:
-        """Append a block to the text, cut at the first end token and at the permitted length."""
+        """Append a block to the text, cut at the first end token, where the watcher ends it, and at the full length."""
         reason: FinishReason | None = None
         tokens = block.tokens
         for i, token in enumerate(tokens):
-            if token in self.end_tokens:
-                tokens, reason = tokens[:i], "stop"
+            flow = Flow.END_BEFORE if token in self.end_tokens else Flow.GO_ON
+            if self.watcher is not None and flow is Flow.GO_ON:
+                flow = self.watcher.see_token(token, block.logits[i])
+            if flow is not Flow.GO_ON:
+                tokens, reason = tokens[: i + (flow is Flow.END_AFTER)], "stop"
                 break
             if len(self.text) + i + 1 == self.end:
                 tokens, reason = tokens[: i + 1], "length"
@@ -158,8 +172,20 @@ class Generation:
 
     def _prefill(self) -> Block:
         """The first token: the full model over what of the prompt is not in its cache yet."""
+        if self.watcher is not None and self.watcher.prompt_from is not None:
+            return self._decided_by_full(Draft([]), self._shown_prompt(self.watcher, self.watcher.prompt_from))
         n = self.stats.reused_tokens = self.verifier.reuse(self.text, len(self.text) - 1)
         return self._decided_by_full(Draft([]), self.verifier.full(self.text[n:], 1, "prefill"))
+
+    def _shown_prompt(self, watcher: Watcher, start: int) -> Floats:
+        """Decode the prompt from `start` on, batch by batch, with all logits; returns the last row, `[1, n_vocab]`."""
+        n = self.stats.reused_tokens = self.verifier.reuse(self.text, min(start, len(self.text) - 1))
+        size = self.verifier.context.n_batch
+        for start in range(n, len(self.text), size):
+            batch = self.text[start : start + size]
+            logits = self.verifier.full(batch, len(batch), "prefill")
+            watcher.see_prompt(start, logits)
+        return logits[-1:]
 
     def _propose(self, text: list[int]) -> Draft:
         """A draft that leaves room for the verifier's own token, by the first drafter that has one."""
@@ -205,6 +231,10 @@ class Generation:
         if self.pace and kind != "prefill":
             self.pace.costs.observe(kind, tokens, seconds)
 
+    def _record_draft(self, kind: str, tokens: int, seconds: float) -> None:
+        self.stats.draft_prefill_tokens += tokens * (kind == "prefill")
+        self._record(kind, tokens, seconds)
+
     def _observe(self, route: str | None, draft: Draft, accepted: int) -> None:
         """Count what became of a draft, and tell those who learn from it.
 
@@ -234,7 +264,7 @@ class Generation:
     def _decided_by_full(self, draft: Draft, logits: Floats) -> Block:
         """The full verifier's own tokens, as far as the draft agrees and one more."""
         tokens = verify(self.sampler, draft.tokens, draft.proposals, logits, self.end_tokens)
-        return Block(tokens, [Tier.FULL] * len(tokens))
+        return Block(tokens, [Tier.FULL] * len(tokens), logits)
 
     def _settle(self, block: Block) -> Block:
         """Bring the cache back to the invariant, for the text with this block."""
@@ -316,7 +346,7 @@ class Generation:
             self._count(replace(verdict, region=Region.C if verdict.region is Region.C else Region.A, sure=False))
             return self._escalated(draft, len(kept), [])
         self._count(verdict)
-        block = Block(kept, [Tier.DRAFT] * len(kept))
+        block = Block(kept, [Tier.DRAFT] * len(kept), slim)
         if verdict.sure:
             row = slim[len(kept)]
             token = sampler.choose(row)
@@ -373,7 +403,7 @@ class Generation:
         self.stats.deviations["C"] += len(lenient)
         self._observe("slim" if seen else "full", draft, kept + common_prefix(decided, draft.tokens[kept:]))
         tiers = [Tier.DRAFT] * kept + [Tier.DRAFT if i in lenient else Tier.FULL for i in range(len(decided))]
-        return self._settle(Block(draft.tokens[:kept] + decided, tiers))
+        return self._settle(Block(draft.tokens[:kept] + decided, tiers, logits[row - kept :]))
 
     def _audited(self, draft: Draft, kept: int) -> int:
         """How many of the newest waiting tokens a full pass audits: the block's own, and what memory permits."""

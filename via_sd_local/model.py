@@ -17,6 +17,7 @@ from .placement import DEFAULT, SPLIT_MODES, Placement
 from .rpc import Servers
 
 GGUF_MAGIC = b"GGUF"
+_CONTROL = 1 | 8  # LLAMA_TOKEN_ATTR_UNKNOWN, LLAMA_TOKEN_ATTR_CONTROL
 _MROPE_TYPES = (8, 40)  # LLAMA_ROPE_TYPE_MROPE, LLAMA_ROPE_TYPE_IMROPE: more than one position a token
 
 
@@ -40,13 +41,16 @@ class Model:
             if self.servers:
                 self.servers.close()
             raise
+        self._take(handle)
+        if llama.llama_model_has_encoder(handle) or not llama.llama_model_has_decoder(handle):
+            self.close()
+            raise ModelError(f"{self.path}: this model does not generate text token by token (it has an encoder)")
+
+    def _take(self, handle: int) -> None:
         self._handle: int | None = handle
         self._vocab = llama.llama_model_get_vocab(handle)
         self.users = 0  # open contexts
         self._pieces: dict[int, bytes] = {}
-        if llama.llama_model_has_encoder(handle) or not llama.llama_model_has_decoder(handle):
-            self.close()
-            raise ModelError(f"{self.path}: this model does not generate text token by token (it has an encoder)")
 
     def _load(self) -> int:
         """llama.cpp's model pointer; ModelError if it refuses, or if a server is lost meanwhile."""
@@ -167,6 +171,14 @@ class Model:
         """Every token that ends a generation."""
         is_eog, vocab = llama.llama_vocab_is_eog, self.vocab
         return frozenset(token for token in range(self.n_vocab) if is_eog(vocab, token))
+
+    @cached_property
+    def control_texts(self) -> tuple[str, ...]:
+        """The texts that `tokenize` takes for control tokens if `parse_special`, the longest first."""
+        attributes, vocab = llama.llama_vocab_get_attr, self.vocab
+        tokens = [token for token in range(self.n_vocab) if attributes(vocab, token) & _CONTROL]
+        texts = {self.token_text(token).decode("utf-8", "replace") for token in tokens}
+        return tuple(sorted(texts - {""}, key=lambda text: (-len(text), text)))
 
     def token_text(self, token: int) -> bytes:
         """The token as the vocabulary stores it; ValueError for one that does not exist."""

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from pathlib import Path
+from collections.abc import Sequence
 from types import TracebackType
 
-from . import profiles
+from .advice import Advice, advise, check
 from .catalog import resolve
-from .choice import Choice, choose
-from .context import default_threads
-from .costs import Costs
 from .drafters import Drafter, ModelDrafter, PromptLookup
 from .engine import Engine
-from .gate import parse_rule
-from .machine import machine
 from .mask import LayerMask
 from .measure import costs_of
 from .model import Model
-from .placement import DEFAULT, Placement
+from .placement import Placement
 from .policy import Mode, Policy
-from .profiles import Found
 from .self_drafter import SelfDrafter
 from .settings import DEFAULT_N_CTX, Settings
 from .tiers import Verifier
@@ -43,88 +37,115 @@ class Session:
             raise
 
     def _load(self, settings: Settings) -> None:
-        if settings.thresholds is not None:
-            parse_rule(settings.thresholds)
-        Policy(draft_tokens=settings.draft_tokens)
-        path = resolve(settings.verifier)
-        draft = resolve(settings.draft) if settings.draft is not None else None
-        model = self.model = self._load_model(path, settings.placement)
-        self.profile = self._find_profile(settings, path, draft)
-        choice = self.choice = self._choose(settings)
-        policy = Policy(choice.mode, settings.draft_tokens, choice.rule, max_deviation=choice.max_deviation)
-        n_ctx = min(DEFAULT_N_CTX, model.n_ctx_train) if settings.n_ctx is None else settings.n_ctx
-        if n_ctx > model.n_ctx_train:
-            warnings.warn(
-                f"n_ctx is {n_ctx}, but {model.path.name} was trained for {model.n_ctx_train} tokens",
-                RuntimeWarning,
-                stacklevel=4,
-            )
-        mask = LayerMask.parse(choice.mask, model.n_layer) if choice.mask is not None else None
-        verifier = Verifier(model, n_ctx=n_ctx, mask=mask, n_threads=settings.threads)
+        check(settings)
+        self.model = self._load_model(settings.verifier, settings.placement)
+        advice = self.advice = advise(settings, self.model.path)
+        verifier = self._open_verifier(settings, self._n_ctx(settings), self._mask_of(advice))
         self._open.append(verifier)
-        drafters: list[Drafter] = []
-        for kind in settings.resolved_drafter.split("+") if choice.mode is not Mode.PLAIN else ():
-            drafters.append(self._load_drafter(kind, settings, verifier, draft))
-            self._open.append(drafters[-1])
-        automatic = settings.draft_tokens is None and bool(drafters) and verifier.can_rewind
-        # on a device it is not certain that resuming pays: hidden states make a round trip
-        unsure = model.n_devices > 0 and verifier.no_resume is None
-        costs = (self._known_costs(verifier) or costs_of(verifier, drafters)) if automatic or unsure else None
-        self.engine = Engine(verifier, drafters, policy, costs)
+        drafters = self._load_drafters(settings, advice, verifier, self._open)
+        self.engine = self._engine_of(settings, advice, verifier, drafters)
         self._open.append(self.engine)
 
-    def _find_profile(self, settings: Settings, verifier: Path, draft: Path | None) -> Found | None:
-        """The profile that the settings name, or the one that fits; ModelError for a named one that does not."""
-        if settings.profile is None:
-            return None
-        if settings.profile == "auto":
-            # where nothing could come of it, not even a look at the files
-            given = settings.mask is not None and settings.thresholds is not None
-            if given or settings.mode == Mode.SD.value or settings.resolved_mode is Mode.PLAIN:
-                return None
-            return profiles.find(verifier, draft)
-        return profiles.matching(profiles.named(settings.profile), verifier, draft)
+    def switch(self, settings: Settings) -> None:
+        """Go on by other settings with the verifier that is loaded, in a new engine; what fails changes nothing.
 
-    def _choose(self, settings: Settings) -> Choice:
-        found = self.profile
-        threads = settings.threads or default_threads()
-        placed = settings.placement == settings.draft_placement == DEFAULT
-        here = found is not None and placed and found.profile.costs_on(machine(), threads) is not None
-        pair = self._is_pair(settings)
-        choice = choose(settings, found.profile if found else None, pair=pair, here=here)
-        if choice.doubt:
-            warnings.warn(choice.doubt, RuntimeWarning, stacklevel=5)
-        return choice
+        The cache stays, unless the mask changes. Raises ValueError for another verifier, n_ctx, threads or placement,
+        and whatever the constructor raises.
+        """
+        for name in ("verifier", "n_ctx", "threads", "placement"):
+            before, after = getattr(self.settings, name), getattr(settings, name)
+            if before != after:
+                raise ValueError(f"{name} is {before!r} and cannot become {after!r} here; it needs a new start")
+        check(settings)
+        advice = advise(settings, self.model.path)
+        mask = self._mask_of(advice)
+        engine, models = self.engine, list(self._models)
+        verifier, drafters = engine.verifier, list(engine.drafters)
+        made: list[Verifier | Drafter | Engine] = []
+        try:
+            if mask is not None and mask != verifier.mask:
+                verifier = self._open_verifier(settings, verifier.context.n_ctx, mask)
+                made.append(verifier)
+            if made or _drafting_of(settings, advice) != _drafting_of(self.settings, self.advice):
+                drafters = self._load_drafters(settings, advice, verifier, made)
+            new = self._engine_of(settings, advice, verifier, drafters)
+        except BaseException:
+            self._discard(made, models)
+            raise
+        engine.release()
+        self.engine = new
+        kept: list[Verifier | Drafter | Engine] = [verifier, *drafters]
+        before_it, self._open = self._open, [*kept, new]
+        self._discard([part for part in before_it if part not in kept and part is not engine], self._used_models())
+        self.settings, self.advice = settings, advice
 
-    def _known_costs(self, verifier: Verifier) -> Costs | None:
-        """The profile's, where they were measured here, with this draft model and what the slim tier is."""
-        found = self.profile
-        placed = self.settings.placement == self.settings.draft_placement == DEFAULT
-        if found is None or not (self._is_pair(self.settings) and placed):
-            return None
-        if verifier.mask and verifier.mask != LayerMask.parse(found.profile.mask, verifier.model.n_layer):
-            return None
-        return found.profile.costs_on(machine(), verifier.context.n_threads)
+    def _used_models(self) -> list[Model]:
+        drafters = self.engine.drafters
+        return [self.model, *(drafter.model for drafter in drafters if isinstance(drafter, ModelDrafter))]
 
-    def _is_pair(self, settings: Settings) -> bool:
-        """Whether what drafts is what the profile was made with: its draft model, and nothing else."""
-        return self.profile is not None and self.profile.pair and settings.resolved_drafter == "model"
+    def _discard(self, parts: Sequence[Verifier | Drafter | Engine], models: Sequence[Model]) -> None:
+        """Close these parts, and all models but these."""
+        for part in reversed(parts):
+            part.close()
+        for model in self._models:
+            if model not in models:
+                model.close()
+        self._models = [model for model in self._models if model in models]
 
-    def _load_model(self, path: Path, placement: Placement) -> Model:
-        model = Model(path, placement)
+    def _engine_of(self, settings: Settings, advice: Advice, verifier: Verifier, drafters: Sequence[Drafter]) -> Engine:
+        choice = advice.choice
+        policy = Policy(choice.mode, settings.draft_tokens, choice.rule, max_deviation=choice.max_deviation)
+        automatic = settings.draft_tokens is None and bool(drafters) and verifier.can_rewind
+        # on a device it is not certain that resuming pays: hidden states make a round trip
+        unsure = self.model.n_devices > 0 and verifier.no_resume is None
+        costs = None
+        if automatic or unsure:
+            costs = advice.costs(verifier.mask, verifier.context.n_threads) or costs_of(verifier, drafters)
+        return Engine(verifier, list(drafters), policy, costs)
+
+    def _n_ctx(self, settings: Settings) -> int:
+        trained = self.model.n_ctx_train
+        if settings.n_ctx is not None and settings.n_ctx > trained:
+            warnings.warn(
+                f"n_ctx is {settings.n_ctx}, but {self.model.path.name} was trained for {trained} tokens",
+                RuntimeWarning,
+                stacklevel=5,
+            )
+        return min(DEFAULT_N_CTX, trained) if settings.n_ctx is None else settings.n_ctx
+
+    def _mask_of(self, advice: Advice) -> LayerMask | None:
+        mask = advice.choice.mask
+        return LayerMask.parse(mask, self.model.n_layer) if mask is not None else None
+
+    def _open_verifier(self, settings: Settings, n_ctx: int, mask: LayerMask | None) -> Verifier:
+        return Verifier(self.model, n_ctx=n_ctx, mask=mask, n_threads=settings.threads)
+
+    def _load_model(self, name: str, placement: Placement) -> Model:
+        model = Model(resolve(name), placement)
         self._models.append(model)
         return model
 
-    def _load_drafter(self, kind: str, settings: Settings, verifier: Verifier, path: Path | None) -> Drafter:
+    def _load_drafters(
+        self, settings: Settings, advice: Advice, verifier: Verifier, made: list[Verifier | Drafter | Engine]
+    ) -> list[Drafter]:
+        """What the settings name; each is appended to `made` at once, so that nothing is lost if a later one fails."""
+        drafters: list[Drafter] = []
+        for kind in settings.resolved_drafter.split("+") if advice.choice.mode is not Mode.PLAIN else ():
+            drafters.append(self._load_drafter(kind, settings, verifier))
+            made.append(drafters[-1])
+        return drafters
+
+    def _load_drafter(self, kind: str, settings: Settings, verifier: Verifier) -> Drafter:
         if kind == "lookup":
             return PromptLookup()
         if kind == "self":
             assert settings.draft_mask is not None
             return SelfDrafter(verifier, LayerMask.parse(settings.draft_mask, self.model.n_layer))
-        assert path is not None
+        assert settings.draft is not None
+        path = resolve(settings.draft)
         same = path.samefile(self.model.path) if path.exists() else False
         shared = same and settings.draft_placement == settings.placement
-        draft = self.model if shared else self._load_model(path, settings.draft_placement)
+        draft = self.model if shared else self._load_model(settings.draft, settings.draft_placement)
         return ModelDrafter(draft, self.model, n_ctx=verifier.context.n_ctx, n_threads=settings.threads)
 
     def close(self) -> None:
@@ -141,3 +162,10 @@ class Session:
         self, _type: type[BaseException] | None, _value: BaseException | None, _tb: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _drafting_of(settings: Settings, advice: Advice) -> tuple[str, str | None, str | None, Placement]:
+    """What the drafters depend on."""
+    if advice.choice.mode is Mode.PLAIN:
+        return "none", None, None, settings.draft_placement
+    return settings.resolved_drafter, settings.draft, settings.draft_mask, settings.draft_placement

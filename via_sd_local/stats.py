@@ -26,6 +26,7 @@ class Stats:
     mode: str
     prompt_tokens: int = 0
     reused_tokens: int = 0  # of the prompt, already in the verifier's cache
+    draft_prefill_tokens: int = 0  # of the text, not yet in the draft model's cache when it drafted first
     completion_tokens: int = 0
     drafted: int = 0
     drafter_failed: bool = False
@@ -143,6 +144,7 @@ class Stats:
             "mode": self.mode,
             "prompt_tokens": self.prompt_tokens,
             "reused_tokens": self.reused_tokens,
+            "draft_prefill_tokens": self.draft_prefill_tokens,
             "completion_tokens": self.completion_tokens,
             "drafted": self.drafted,
             "accepted": self.accepted,

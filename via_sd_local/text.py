@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+from collections.abc import Iterable
 from pathlib import Path
 
 from .errors import ModelError
@@ -11,16 +12,53 @@ from .errors import ModelError
 class Utf8Stream:
     """Joins pieces of UTF-8 and hands out whole characters; a character may span several tokens."""
 
-    def __init__(self) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    def __init__(self, errors: str = "replace") -> None:
+        """`errors` is what becomes of bytes that are no UTF-8: "replace" shows U+FFFD, "ignore" drops them."""
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors)
 
     def push(self, data: bytes) -> str:
         """The characters that are complete now."""
         return self._decoder.decode(data)
 
     def finish(self) -> str:
-        """What is left at the end: U+FFFD for a character that never became whole, else nothing."""
+        """What is left at the end: U+FFFD (if not ignored) for a character that never became whole, else nothing."""
         return self._decoder.decode(b"", final=True)
+
+
+class StopStrings:
+    """Finds the first stop string in a text that grows; holds back what may be the beginning of one.
+
+    Where two are complete at the same moment, the one that begins first counts.
+    """
+
+    def __init__(self, stops: Iterable[str]) -> None:
+        """Empty strings are left out."""
+        self._stops = tuple(stop for stop in stops if stop)
+        self._longest = max(map(len, self._stops), default=0)
+        self._firsts = tuple({stop[0] for stop in self._stops})
+        self._held = ""
+
+    def push(self, text: str) -> tuple[str, bool]:
+        """What can be shown now, and whether a stop was found; it and what follows it are not shown."""
+        if not self._stops:
+            return text, False
+        text = self._held + text
+        found = [position for stop in self._stops if (position := text.find(stop)) >= 0]
+        if found:
+            self._held = ""
+            return text[: min(found)], True
+        shown = len(text)
+        for begin in range(max(0, len(text) - self._longest + 1), len(text)):
+            if text.startswith(self._firsts, begin) and any(stop.startswith(text[begin:]) for stop in self._stops):
+                shown = begin
+                break
+        self._held = text[shown:]
+        return text[:shown], False
+
+    def finish(self) -> str:
+        """What was held back and turned out to be no stop."""
+        held, self._held = self._held, ""
+        return held
 
 
 def read_text(path: str, what: str) -> str:

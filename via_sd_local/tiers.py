@@ -14,6 +14,7 @@ from typing import TypeAlias
 import numpy as np
 
 from .arrays import Floats
+from .binding import interrupted, interrupts_after
 from .context import Context
 from .errors import NativeError
 from .mask import LayerMask
@@ -44,11 +45,14 @@ def common_prefix(a: Sequence[int], b: Sequence[int], known: int = 0) -> int:
 
 
 class Tracked:
-    """A context together with the tokens whose K/V it holds; what interrupts a pass makes it start over, empty."""
+    """A context together with the tokens whose K/V it holds; what fails in a pass makes it start over, empty.
 
-    def __init__(self, model: Model, *, n_ctx: int, n_threads: int | None) -> None:
+    Ctrl-C ends a pass over a long text between batches, or inside one where llama.cpp can; whole batches stay.
+    """
+
+    def __init__(self, model: Model, *, n_ctx: int, n_threads: int | None, context: Context | None = None) -> None:
         self.model = model
-        self.context = Context(model, n_ctx=n_ctx, n_threads=n_threads)
+        self.context = context or Context(model, n_ctx=n_ctx, n_threads=n_threads)
         self.cells: list[int] = []
         self.recorder: Recorder = ignore
         self._broken = False
@@ -70,10 +74,20 @@ class Tracked:
 
     @contextmanager
     def _pass(self) -> Iterator[None]:
-        """Around every change of the cache: an exception in between leaves it marked as unknown."""
-        self._broken = True
-        yield
-        self._broken = False
+        """Around every change of the cache: an error in between leaves it marked as unknown.
+
+        Of a pass that Ctrl-C ended nothing stays.
+        """
+        if interrupted():
+            raise KeyboardInterrupt
+        with interrupts_after():
+            self._broken = True
+            try:
+                yield
+            except KeyboardInterrupt:
+                self._broken = not self.context.remove(len(self.cells))
+                raise
+            self._broken = False
 
     def _remove(self, start: int) -> None:
         if start < len(self.cells) and not self.context.remove(start):
@@ -94,11 +108,14 @@ class Tracked:
 
     def append(self, tokens: Sequence[int], kind: str = "draft") -> Floats:
         """Decode tokens after those in the cache; returns the logits of the last one, `[n_vocab]`, until the next."""
-        with self._pass():
-            started = time.perf_counter()
-            logits = self.context.decode(tokens, len(self.cells), 1)
-            self.recorder(kind, len(tokens), time.perf_counter() - started)
-            self.cells += tokens
+        n_batch = self.context.n_batch
+        for begin in range(0, len(tokens), n_batch):
+            batch = tokens[begin : begin + n_batch]
+            with self._pass():
+                started = time.perf_counter()
+                logits = self.context.decode(batch, len(self.cells), begin + n_batch >= len(tokens))
+                self.recorder(kind, len(batch), time.perf_counter() - started)
+                self.cells += batch
         row: Floats = logits[0]
         return row
 
@@ -126,12 +143,13 @@ class Verifier(Tracked):
         mask: LayerMask | None = None,
         n_threads: int | None = None,
         resume: bool = True,
+        context: Context | None = None,
     ) -> None:
         """Allocate the context and try the mask; ValueError with llama.cpp's reason if it refuses the mask.
 
-        `resume=False` turns resuming off (for comparisons).
+        `resume=False` turns resuming off (for comparisons). `context` is an empty one to use in place of a new one.
         """
-        super().__init__(model, n_ctx=n_ctx, n_threads=n_threads)
+        super().__init__(model, n_ctx=n_ctx, n_threads=n_threads, context=context)
         self.mask = mask
         self.n_full = 0
         self._mask = mask.to_bytes() if mask else b""
@@ -160,19 +178,29 @@ class Verifier(Tracked):
         Returns the logits of the last `rows` positions, `[rows, n_vocab]`, valid until the next pass. Without new
         tokens it resumes where the slim passes left the full model's way, if it can and `resume_pays`.
         """
-        pending = self.cells[self.n_full :]
+        n_batch = self.context.n_batch
+        while (total := self.n_kv - self.n_full + len(tokens)) > n_batch and rows <= total - n_batch:
+            n = max(0, n_batch - (self.n_kv - self.n_full))
+            self._full(tokens[:n], 0, kind)
+            tokens = tokens[n:]
+        return self._full(tokens, rows, kind)
+
+    def _full(self, tokens: Sequence[int], rows: int, kind: str) -> Floats:
+        """One batch of `full`, or all that logits are wanted of."""
         with self._pass():
+            pending, inputs = self.cells[self.n_full :], self._inputs
             self._remove(self.n_full)
-            resumable = not tokens and len(self._inputs) == len(pending) > 0 and self._resume_mask
+            del self.cells[self.n_full :]
+            self._inputs = []
+            resumable = not tokens and len(inputs) == len(pending) > 0 and self._resume_mask
             if resumable and self.resume_pays(len(pending)):
-                logits = self._resumed(rows)
+                logits = self._resumed(inputs, rows)
             else:
                 started = time.perf_counter()
                 logits = self.context.decode([*pending, *tokens], self.n_full, rows)
                 self.recorder(kind, len(pending) + len(tokens), time.perf_counter() - started)
-            self.cells += tokens
+            self.cells += [*pending, *tokens]
             self.n_full = self.n_kv
-            self._inputs.clear()
         return logits
 
     def slim(self, tokens: Sequence[int]) -> Floats:
@@ -203,6 +231,18 @@ class Verifier(Tracked):
         self.context.set_mask(b"")
         self.n_full = 0
         self._inputs.clear()
+
+    def adopt(self, tokens: Sequence[int]) -> None:
+        """Someone else has filled the cache: it holds these tokens now, computed by the full model."""
+        self.cells[:] = tokens
+        self.n_full = len(tokens)
+        self._inputs.clear()
+        self._broken = False
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether an interrupted pass has left a cache whose content is not known."""
+        return self._broken
 
     def reuse(self, tokens: Sequence[int], limit: int, known: int = 0) -> int:
         """Keep the longest prefix of `tokens` that the full model has computed, at most `limit`; returns its length."""
@@ -244,16 +284,16 @@ class Verifier(Tracked):
     # slim pass has just seen can start at that layer, from the slim pass's own hidden states
     #
 
-    def _resumed(self, rows: int) -> Floats:
-        """Decode the pending cells again from the kept layer inputs, under the mask of the layers below."""
+    def _resumed(self, inputs: list[Floats], rows: int) -> Floats:
+        """Decode the pending cells again from their kept layer inputs, under the mask of the layers below."""
         self.context.set_mask(self._resume_mask)
         started = time.perf_counter()
         try:
-            inputs = np.stack(self._inputs) * self._input_scale
-            logits = self.context.decode_embeddings(inputs, self.n_full, rows)
+            scaled = np.stack(inputs) * self._input_scale
+            logits = self.context.decode_embeddings(scaled, self.n_full, rows)
         finally:
             self.context.set_mask(b"")
-        self.recorder("resume", len(self._inputs), time.perf_counter() - started)
+        self.recorder("resume", len(inputs), time.perf_counter() - started)
         return logits
 
     def _prepare_resume(self, mask: LayerMask) -> str | None:

@@ -1,0 +1,225 @@
+"""What an answer looks like on a terminal's screen."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from terminals import HEIGHT, Terminal
+
+from via_sd_local.chat.markup import rendered
+from via_sd_local.chat.screen import Rows, last_boundary, printable
+
+DRIVER = """
+import json, sys
+from via_sd_local.chat.dialogue import Piece
+from via_sd_local.chat.display import make_display
+from via_sd_local.generation import Tier
+
+display = make_display()
+for name, *arguments in json.loads(sys.argv[1]):
+    if name == "wait":
+        print(flush=True, end=arguments[0])
+        sys.stdin.readline()
+    elif name == "push":
+        display.push([Piece(text, Tier(tier)) for text, tier in arguments])
+    elif name == "legend":
+        display.legend({Tier(tier): share for tier, share in arguments[0].items()})
+    else:
+        options = arguments.pop() if arguments and isinstance(arguments[-1], dict) else {}
+        getattr(display, name)(*arguments, **options)
+print("<over>", flush=True)
+"""
+Show = Callable[..., Terminal]
+
+
+@pytest.fixture
+def show() -> Iterator[Show]:
+    """`show(["push", ["text", "full"]], …, columns=80)`: a terminal in which a display was told these things."""
+    terminals: list[Terminal] = []
+
+    def start(*steps: Any, env: dict[str, str | None] | None = None, until: str = "<over>", **size: int) -> Terminal:
+        terminal = Terminal([sys.executable, "-c", DRIVER, json.dumps(steps)], env or {}, **size)
+        terminals.append(terminal)
+        terminal.wait_for(until)
+        return terminal
+
+    yield start
+    for terminal in terminals:
+        terminal.close()
+
+
+def answer(text: str, size: int = 3) -> list[Any]:
+    """An answer that comes in pieces of so many characters."""
+    return [["begin"], *(["push", [text[i : i + size], "full"]] for i in range(0, len(text), size)), ["end"]]
+
+
+LIST = "# Fruit\n\nSome **good** ones:\n\n- an `apple`\n- a pear\n\n```python\nprint(1)\n```"
+
+
+def test_a_complete_answer_is_rendered_in_its_place(show: Show) -> None:
+    terminal = show(["note", "before"], *answer(LIST))
+    assert terminal.rows[0] == "before"
+    text = "\n".join(terminal.rows)
+    assert not any(mark in text for mark in ("**", "`", "# "))
+    assert [row.strip() for row in terminal.rows[1:] if row.strip()] == [
+        *("Fruit", "Some good ones:", "• an apple", "• a pear", "print(1)", "<over>")
+    ]
+    assert all(cell.bold for cell in terminal.cells("good"))
+    assert not any(cell.bold for cell in terminal.cells("ones"))
+
+
+@pytest.mark.parametrize(
+    "text", ["Just a sentence.", "Two\nlines, and 2 * 3 * 4 = 24 \n\n  indented", "", "snake_case_name"]
+)
+def test_text_without_markup_is_left_as_it_came(text: str, show: Show) -> None:
+    terminal = show(*answer(text))
+    assert terminal.rows == [*text.replace(" \n", "\n").split("\n"), "<over>"]
+    assert b"\x1b[J" not in terminal.written
+
+
+def test_line_breaks_and_html_survive_rendering(show: Show) -> None:
+    terminal = show(*answer("Roses are *red*\nviolets are <b>blue</b>\n\n<div>&amp; so on</div>"))
+    assert terminal.rows == ["Roses are red", "violets are <b>blue</b>", "", "<div>& so on</div>", "<over>"]
+
+
+@pytest.mark.parametrize("columns", [40, 41, 100])
+def test_an_answer_that_wraps_leaves_nothing_behind(columns: int, show: Show) -> None:
+    text = "**Start** " + "word " * 60 + "文字" * 30 + " *end*"
+    terminal = show(["note", "before"], *answer(text), columns=columns)
+    assert terminal.rows[0] == "before"
+    joined = "".join(terminal.rows[1:]).replace(" ", "")
+    assert joined == text.replace(" ", "").replace("*", "") + "<over>"
+
+
+def test_a_row_that_ends_at_the_edge_is_one_row(show: Show) -> None:
+    for length in (39, 40, 41):
+        terminal = show(["note", "before"], *answer("**" + "x" * (length - 4) + "**"), columns=40)
+        assert terminal.rows == ["before", "x" * (length - 4), "<over>"]
+
+
+def test_a_long_answer_is_rendered_part_by_part(show: Show) -> None:
+    text = "\n\n".join(f"Paragraph **{number}** has\ntwo lines." for number in range(40))
+    terminal = show(*answer(text), lines=12)
+    rows = terminal.all_rows
+    assert "**" not in terminal.text
+    assert "\n".join(rows) == text.replace("**", "") + "\n<over>"
+
+
+def test_a_part_that_has_left_the_screen_stays_as_it_came(show: Show) -> None:
+    block = "```\n" + "\n".join(f"line {number}" for number in range(30)) + "\n```"
+    terminal = show(*answer(f"**Before**\n\n{block}\n\n**after** it"), lines=12)
+    rows = terminal.all_rows
+    assert rows[:2] == ["Before", ""]
+    assert rows[2:34] == block.split("\n")
+    assert rows[34:] == ["", "after it", "<over>"]
+
+
+def test_after_a_resize_an_answer_is_left_as_it_came(show: Show) -> None:
+    terminal = show(
+        *answer("**one** two")[:-1], ["wait", "<wait>"], ["push", [" three", "full"]], ["end"], until="<wait>"
+    )
+    terminal.resize(60, HEIGHT)
+    terminal.send("\r")
+    terminal.wait_for("<over>")
+    assert "**one** two<wait>" in terminal.text
+    assert " three" in terminal.text
+
+
+def test_characters_of_uncertain_width_are_not_risked(show: Show) -> None:
+    terminal = show(*answer("**family** 👨‍👩‍👧 flag 🇩🇪", 100))
+    assert "**family**" in terminal.text
+
+
+def test_a_stopped_answer_is_rendered_as_far_as_it_came(show: Show) -> None:
+    terminal = show(*answer("**one** two `thr")[:-1], ["end", {"stopped": True}])
+    assert terminal.rows == ["one two `thr", "[stopped]", "<over>"]
+
+
+def test_control_characters_of_a_model_do_not_reach_the_terminal(show: Show) -> None:
+    terminal = show(*answer("a\x1b[2Jb\x07\tc\r\n\x9bdx"))
+    assert terminal.rows == ["a[2Jb    c", "dx", "<over>"]
+    dumb = show(*answer("a\x1b[2Jb"), env={"TERM": "dumb"})
+    assert dumb.rows == ["a[2Jb", "<over>"]
+
+
+def test_tokens_have_the_colours_of_their_tiers_and_so_has_the_legend(show: Show) -> None:
+    terminal = show(
+        ["begin", {"colors": True}],
+        ["push", ["kept ", "draft"], ["own ", "slim"], ["**full**", "full"]],
+        ["end"],
+        ["legend", {"draft": 0.5, "slim": 0.25, "full": 0.25}],
+    )
+    assert terminal.rows == ["kept own **full**", "■ draft 50%  ■ slim 25%  ■ full 25%", "<over>"]
+    colors = [{cell.fg for cell in terminal.cells(text)} for text in ("kept", "own", "**full**")]
+    assert colors == [{cell.fg for cell in terminal.cells(text)} for text in ("■ draft", "■ slim", "■ full")]
+    assert len(set.union(*colors)) == 3
+    assert "default" not in set.union(*colors)
+
+
+@pytest.mark.parametrize("env", [{"TERM": "dumb"}, {"NO_COLOR": "1"}, {"TERM": None}])
+def test_plain_terminals_get_plain_text(env: dict[str, str | None], show: Show) -> None:
+    terminal = show(["note", "before"], *answer(LIST), ["error", "no"], ["legend", {}], env=env)
+    assert terminal.rows == ["before", *LIST.split("\n"), "error: no", "<over>"]
+    assert b"\x1b" not in terminal.written
+
+
+#
+# what decides that
+#
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        *(("", 1), ("abc", 1), ("x" * 10, 1), ("x" * 11, 2), ("x" * 10 + "\n", 2), ("a\n\nb", 3)),
+        *(("文" * 5, 1), ("文" * 6, 2), ("x" * 9 + "文", 2), ("x" * 9 + "文" * 6, 3)),
+    ],
+)
+def test_rows_are_counted_as_a_terminal_wraps(text: str, rows: int) -> None:
+    counted = Rows(10)
+    for char in text:
+        counted.add(char)
+    assert (counted.count, counted.sure) == (rows, True)
+
+
+@pytest.mark.parametrize(("text", "sure"), [("é文😀 ok", True), ("e\u0301", False), ("\u200b", False), ("🇩", False)])
+def test_only_characters_that_every_terminal_shows_alike_are_sure(text: str, sure: bool) -> None:
+    counted = Rows(10)
+    counted.add(text)
+    assert counted.sure == sure
+
+
+@pytest.mark.parametrize(
+    ("text", "boundary"),
+    [
+        ("one\n\ntwo", 5),
+        ("one\n\ntwo\n\n", 5),
+        ("one\n\n\ntwo\n\nthree", 11),
+        ("one\ntwo", 0),
+        ("", 0),
+        ("- a\n\n  more of a", 0),
+        ("a\n\n```\nx\n\ny", 3),
+        ("```\nx\n\ny\n```\n\nz", 14),
+        ("~~~~\nx\n\n~~~\n\ny\n~~~~\n\nz", 21),
+        ("a\n\n    indented code", 0),
+    ],
+)
+def test_a_block_begins_after_a_blank_line_outside_of_code(text: str, boundary: int) -> None:
+    assert last_boundary(text) == boundary
+
+
+@pytest.mark.parametrize("text", ["plain", "two\nlines", "a\n\nb", "1 < 2 & <b>"])
+def test_without_markup_there_is_nothing_to_render(text: str) -> None:
+    assert rendered(text) is None
+
+
+def test_printable_text_has_no_control_characters(tmp_path: Path) -> None:
+    every = "".join(map(chr, range(0x2100)))
+    kept = printable(every)
+    assert [char for char in kept if ord(char) < 32 or 0x7F <= ord(char) < 0xA0] == ["\n"]
+    assert set(every) - set(kept) == {chr(n) for n in range(0xA0) if n < 32 or n >= 127} - {"\n"}

@@ -1,0 +1,211 @@
+"""Ctrl-C: heard between the batches of a long prompt and inside them, and what was computed stays."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+from fakes import RandomLanguage, fake_model_drafter, fake_verifier, passes
+
+from via_sd_local import binding, tiers
+from via_sd_local.binding import interrupted, interrupts_after, llama
+from via_sd_local.context import Context
+from via_sd_local.drafters import ModelDrafter
+from via_sd_local.engine import Engine
+from via_sd_local.model import Model
+from via_sd_local.tiers import Verifier
+
+LLAMA = tiny.spec("llama")
+PROMPT = [1 + i % 250 for i in range(1500)]
+
+
+def ctrl_c() -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+def on_call(number: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Ctrl-C as the llama_decode of this number begins; returns the list that collects their statuses."""
+    original, statuses = llama.llama_decode, []  # type: list[int]
+
+    def decode(*args: Any) -> int:
+        if len(statuses) == number:
+            ctrl_c()
+        statuses.append(original(*args))
+        return statuses[-1]
+
+    monkeypatch.setattr(llama, "llama_decode", decode)
+    return statuses
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other thread, as in the programs; earlier tests may have left one behind."""
+    monkeypatch.setattr(threading, "active_count", lambda: 1)
+
+
+def test_ctrl_c_inside_a_batch_ends_it_and_keeps_the_whole_batches(
+    tiny_model: Callable[..., Model],
+    verifier: Callable[..., Verifier],
+    monkeypatch: pytest.MonkeyPatch,
+    alone: None,
+) -> None:
+    model = tiny_model(LLAMA)
+    whole = verifier(model, n_ctx=2048).full(PROMPT, 1).copy()
+    tested = verifier(model, n_ctx=2048)
+    statuses = on_call(2, monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        tested.full(PROMPT, 1)
+    assert statuses == [0, 0, 2]  # the third was given up in the middle
+    assert tested.cells == PROMPT[:1024]
+    assert tested.reuse(PROMPT, 1499) == tested.n_full == 1024
+    assert np.array_equal(tested.full(PROMPT[1024:], 1), whole)
+
+
+def test_with_other_threads_ctrl_c_is_heard_after_the_batch(
+    tiny_model: Callable[..., Model], verifier: Callable[..., Verifier], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tested = verifier(tiny_model(LLAMA), n_ctx=2048)
+    statuses = on_call(0, monkeypatch)
+    over = threading.Event()
+    other = threading.Thread(target=over.wait)
+    other.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            tested.full(PROMPT, 1)
+    finally:
+        over.set()
+        other.join()
+    assert statuses == [0]
+    assert tested.cells == PROMPT[:512]
+
+
+def test_ctrl_c_while_all_rows_are_wanted_keeps_nothing_and_forgets_the_cells(
+    tiny_model: Callable[..., Model], verifier: Callable[..., Verifier], monkeypatch: pytest.MonkeyPatch, alone: None
+) -> None:
+    model = tiny_model(LLAMA)
+    tested = verifier(model, "2-3", n_ctx=2048)
+    tested.full(PROMPT[:20], 1)
+    tested.slim(PROMPT[20:24])
+    statuses = on_call(1, monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        tested.full(PROMPT[24:], len(PROMPT) - 24)
+    assert statuses == [0, 2]
+    assert tested.cells == PROMPT[:20]
+    monkeypatch.undo()
+    assert tested.reuse(PROMPT, 1499) == 20
+    reference = verifier(model, n_ctx=2048)
+    reference.full(PROMPT[:20], 1)
+    assert np.array_equal(tested.full(PROMPT[20:], 1480), reference.full(PROMPT[20:], 1480))
+
+
+def test_a_short_pass_is_finished_first_and_stays(
+    tiny_model: Callable[..., Model], verifier: Callable[..., Verifier], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tested = verifier(tiny_model(LLAMA))
+    statuses = on_call(0, monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        tested.full([1, 2, 3], 1)
+    assert statuses == [0]
+    assert tested.cells == [1, 2, 3]
+    assert tested.reuse([1, 2, 3, 4], 3) == 3
+
+
+def test_a_draft_models_long_prompt_stops_too(
+    tiny_model: Callable[..., Model],
+    keep: Callable[[Any], Any],
+    monkeypatch: pytest.MonkeyPatch,
+    alone: None,
+) -> None:
+    model = tiny_model(LLAMA)
+    drafter = keep(ModelDrafter(model, model, n_ctx=2048, n_threads=1))
+    with closing(Context(model, n_ctx=2048, n_threads=1)) as context:
+        expected = int(context.decode(PROMPT, 0, 1)[0].argmax())
+    statuses = on_call(1, monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        drafter.propose(PROMPT, 1)
+    assert statuses == [0, 2]
+    assert drafter.propose(PROMPT, 1).tokens == [expected]
+    assert statuses == [0, 2, 0, 0]  # the first batch was there
+
+
+@pytest.mark.parametrize("after", [2, 3, 5])
+def test_an_answer_that_ctrl_c_ended_leaves_all_that_was_computed(after: int) -> None:
+    language = RandomLanguage(seed=1)
+    verifier, drafter = fake_verifier(language), fake_model_drafter(language)
+    engine = Engine(verifier, drafter, None)
+    generation = engine.generate([1, 2, 3], max_tokens=20)
+    text = [token for step in islice(generation, after) for token in step.tokens]
+    context: Any = verifier.context
+    context.fail = ctrl_c
+    with pytest.raises(KeyboardInterrupt):
+        next(generation)
+    context.fail = lambda: None
+    passes(verifier).clear()
+    rest = [token for step in engine.generate([1, 2, 3, *text], max_tokens=20 - len(text)) for token in step.tokens]
+    assert passes(verifier)[0][:2] != ("full", 0)
+    whole = Engine(fake_verifier(language), fake_model_drafter(language), None).generate([1, 2, 3], max_tokens=20)
+    assert text + rest == [token for step in whole for token in step.tokens]
+
+
+def test_a_handler_of_the_programs_own_is_called_after_and_stops_nothing(
+    tiny_model: Callable[..., Model], verifier: Callable[..., Verifier], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tested = verifier(tiny_model(LLAMA), n_ctx=2048)
+    heard: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda _number, _frame: heard.append(tested.n_kv))
+    try:
+        statuses = on_call(0, monkeypatch)
+        tested.full(PROMPT, 1)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert statuses == [0, 0, 0]
+    assert heard == [512]
+
+
+def test_an_ignored_ctrl_c_stays_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with interrupts_after():
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+            ctrl_c()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_an_inner_block_leaves_ctrl_c_to_the_outer_one() -> None:
+    inner_ended = False
+
+    def call() -> None:
+        nonlocal inner_ended
+        with interrupts_after():
+            with interrupts_after():
+                ctrl_c()
+            inner_ended = interrupted()
+
+    with pytest.raises(KeyboardInterrupt):
+        call()
+    assert inner_ended
+    assert not interrupted()
+
+
+def test_another_threads_passes_are_not_touched_by_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(binding.signal, "signal", lambda *_args: seen.append(True))
+
+        def work() -> None:
+            verifier = fake_verifier(RandomLanguage(seed=1))
+            verifier.full([1, 2, 3], 1)
+            assert isinstance(verifier, tiers.Verifier)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert seen == []

@@ -1,0 +1,1 @@
+"""What the drop-in `Llama` is made of."""

@@ -1,0 +1,98 @@
+"""A conversation with a loaded model: questions in, pieces of answers out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+
+from ..chat_format import ChatFormat
+from ..generation import FinishReason, Tier
+from ..sampling import SamplingParams
+from ..session import Session
+from ..text import Utf8Stream
+from ..tiers import common_prefix
+from .conversation import Conversation
+
+LONG = 1000  # tokens of a message that take a while to read
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The text that a token completed, and the tier that decided the token."""
+
+    text: str
+    tier: Tier
+
+
+class Dialogue:
+    """Asks the session's engine what a conversation asks; keeps the last answer as it was decided."""
+
+    def __init__(
+        self,
+        session: Session,
+        form: ChatFormat,
+        conversation: Conversation,
+        sampling: SamplingParams,
+        max_tokens: int | None,
+    ) -> None:
+        """`max_tokens` of an answer; None: to the end of the context."""
+        self.session = session
+        self.form = form
+        self.conversation = conversation
+        self.sampling = sampling
+        self.max_tokens = max_tokens
+        self.pieces: list[Piece] = []
+        self.finish_reason: FinishReason | None = None  # of the last answer; None if it was stopped
+
+    @property
+    def n_ctx(self) -> int:
+        """Tokens that the context holds."""
+        return self.session.engine.verifier.context.n_ctx
+
+    def shares(self) -> dict[Tier, float]:
+        """What part of the last answer's tokens each tier decided; empty without an answer."""
+        counts = Counter(piece.tier for piece in self.pieces)
+        return {tier: counts[tier] / len(self.pieces) for tier in Tier if self.pieces}
+
+    def answer(
+        self, text: str, *, note: Callable[[str], None], sampling: SamplingParams | None = None
+    ) -> Iterator[list[Piece]]:
+        """The answer to `text` as it comes, a step at a time; `note` is told when old turns had to go.
+
+        Question and answer become turns, also if the answer is not read to its end, but not where nothing came.
+        Raises ValueError or ModelError before anything changes, if the message cannot be asked.
+        """
+        prompt = self.conversation.prompt_for(text, self.form.tokens, self.n_ctx)
+        steps = self.session.engine.generate(
+            prompt.tokens, max_tokens=self.max_tokens, sampling=sampling or self.sampling
+        )
+        if prompt.dropped:
+            self.conversation.forget(prompt.dropped)
+            note(f"(the context is full: the {prompt.dropped} oldest messages were dropped)")
+        new_tokens = len(prompt.tokens) - common_prefix(self.session.engine.verifier.cells, prompt.tokens)
+        if new_tokens > LONG:
+            note(f"(reading {new_tokens} tokens; Ctrl-C stops it)")
+        piece_of, stream = self.session.model.piece, Utf8Stream()
+        self.pieces = pieces = []
+        self.finish_reason = None
+        whole = False
+        try:
+            with closing(steps):
+                for step in steps:
+                    new = [
+                        Piece(stream.push(piece_of(token)), tier)
+                        for token, tier in zip(step.tokens, step.tiers, strict=True)
+                    ]
+                    pieces += new
+                    self.finish_reason = step.finish_reason
+                    yield new
+            rest = stream.finish()
+            if rest:
+                pieces.append(Piece(rest, pieces[-1].tier))
+                yield pieces[-1:]
+            whole = True
+        finally:
+            if whole or pieces:
+                self.conversation.add(text, "".join(piece.text for piece in pieces))

@@ -1,0 +1,74 @@
+"""The chat's options, and how it begins."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from ..options import add_sampling, add_settings, sampling_from, settings_from
+from ..text import read_text
+
+if TYPE_CHECKING:
+    from .dialogue import Dialogue
+
+DEFAULT_MODEL = "smollm2-135m"
+
+DESCRIPTION = """\
+Talk to a model. A prompt on standard input gives one answer; in a terminal, /help lists the commands.
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The chat's options."""
+    parser = argparse.ArgumentParser(prog="python -m via_sd_local.chat", description=DESCRIPTION)
+    parser.add_argument("--system", metavar="TEXT", help="a system message that goes before the conversation")
+    parser.add_argument(
+        "--chat-template", metavar="FILE", help="use this Jinja chat template instead of the model's own"
+    )
+    add_settings(parser, verifier=DEFAULT_MODEL)
+    add_sampling(parser)
+    return parser
+
+
+def start(argv: list[str] | None) -> int:
+    """Parse the options, load the models and talk; returns the exit status."""
+    args = build_parser().parse_args(argv)
+    settings = settings_from(args)
+    piped = None if sys.stdin is not None and sys.stdin.isatty() else read_piped()
+    if piped == "":
+        return 0
+
+    from ..chat_format import ChatFormat
+    from ..session import Session
+    from .conversation import Conversation
+    from .dialogue import Dialogue
+    from .fetching import fetch_missing
+
+    sampling = sampling_from(args)
+    template = read_text(args.chat_template, "chat template") if args.chat_template is not None else None
+    fetch_missing(settings)
+    with Session(settings) as session:
+        form = ChatFormat(session.model, template)
+        dialogue = Dialogue(session, form, Conversation(args.system), sampling, args.max_tokens)
+        if piped is None:
+            return talk(dialogue)
+        for pieces in dialogue.answer(piped, note=lambda text: print(text, file=sys.stderr)):
+            print("".join(piece.text for piece in pieces), end="", flush=True)
+        print()
+    return 0
+
+
+def read_piped() -> str:
+    """The one question on standard input; bytes that are no UTF-8 become U+FFFD."""
+    return sys.stdin.buffer.read().decode("utf-8", "replace").strip() if sys.stdin is not None else ""
+
+
+def talk(dialogue: Dialogue) -> int:
+    """The conversation in a terminal."""
+    from .display import make_display
+    from .loop import Chat
+    from .reader import make_reader
+    from .switches import Switches
+
+    return Chat(dialogue, make_display(), make_reader(), Switches(dialogue.session.settings)).run()

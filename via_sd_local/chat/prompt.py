@@ -1,0 +1,111 @@
+"""The prompt: line editing, history, pastes of many lines, completion of commands (prompt_toolkit)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
+from prompt_toolkit.output import ColorDepth
+
+from ..catalog import models_folder
+from .commands import completions
+from .display import no_color
+from .reader import PROMPT, Discarded
+
+
+class PromptReader:
+    """Asks in the terminal; Enter sends, Alt-Enter begins another line, as do pasted ones."""
+
+    def __init__(self) -> None:
+        self._session: PromptSession[str] = PromptSession(
+            multiline=True,
+            prompt_continuation=" " * len(PROMPT),
+            history=_history(),
+            completer=CommandCompleter(),
+            complete_while_typing=Condition(self._is_command),
+            key_bindings=_bindings(),
+            color_depth=ColorDepth.DEPTH_1_BIT if no_color() else None,
+            enable_suspend=True,
+            reserve_space_for_menu=4,
+        )
+
+    def read(self) -> str:
+        text = self._session.prompt(PROMPT)
+        return _whole(text)
+
+    def _is_command(self) -> bool:
+        return self._session.default_buffer.text.startswith("/")
+
+
+class CommandCompleter(Completer):
+    """Completes commands and their arguments."""
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        before = document.text_before_cursor
+        if before.startswith("/") and "\n" not in before:
+            for start, text in completions(before):
+                yield Completion(text, start_position=start)
+
+
+def _bindings() -> KeyBindings:
+    bindings = KeyBindings()
+
+    @bindings.add("enter")
+    def _(event: KeyPressEvent) -> None:
+        # a terminal without bracketed paste sends the lines of a paste as if they were typed, all at once
+        if any(press.key != Keys.CPRResponse for press in event.app.key_processor.input_queue):
+            event.current_buffer.newline(copy_margin=False)
+        else:
+            event.current_buffer.validate_and_handle()
+
+    @bindings.add("c-j")
+    def _(event: KeyPressEvent) -> None:  # lines that were typed during an answer end with it
+        event.current_buffer.validate_and_handle()
+
+    @bindings.add("escape", "enter")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.newline(copy_margin=False)
+
+    @bindings.add("c-c")
+    @bindings.add("<sigint>")
+    def _(event: KeyPressEvent) -> None:
+        error = Discarded if event.current_buffer.text else KeyboardInterrupt
+        event.app.exit(exception=error, style="class:aborting")
+
+    return bindings
+
+
+class _History(FileHistory):
+    """A history file that may fail without ending the chat."""
+
+    def load_history_strings(self) -> Iterable[str]:
+        with contextlib.suppress(OSError):
+            yield from super().load_history_strings()
+
+    def store_string(self, string: str) -> None:
+        with contextlib.suppress(OSError):
+            super().store_string(_whole(string))
+
+
+def _history() -> History:
+    """What was asked before, in the cache folder, for the user's eyes only; in memory where that is not possible."""
+    path = models_folder().parent / "chat_history"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+    except OSError:
+        return InMemoryHistory()
+    return _History(str(path))
+
+
+def _whole(text: str) -> str:
+    """The text with U+FFFD in place of bytes that were no UTF-8."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

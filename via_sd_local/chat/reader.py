@@ -1,0 +1,75 @@
+"""Where the user's messages come from, in a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import sys
+from collections.abc import Iterator
+from typing import Protocol
+
+PROMPT = "> "
+_PASTE = 0.03  # seconds within which the lines of a paste follow each other
+
+
+class Discarded(KeyboardInterrupt):
+    """Ctrl-C on a line that was being written."""
+
+
+class Reader(Protocol):
+    """Asks for messages."""
+
+    def read(self) -> str:
+        """The next message; EOFError at the end of input, KeyboardInterrupt or Discarded at Ctrl-C."""
+        ...
+
+
+def make_reader() -> Reader:
+    """Line editing, history and completion where the terminal has them, else plain lines."""
+    usable = os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
+    if usable and sys.stdout.isatty():
+        from .prompt import PromptReader
+
+        return PromptReader()
+    return LineReader()
+
+
+class LineReader:
+    """Plain lines; those that arrive together are one message."""
+
+    def __init__(self) -> None:
+        self._ended = False
+
+    def read(self) -> str:
+        if self._ended:
+            raise EOFError
+        print(PROMPT, end="", file=sys.stdout if sys.stdout.isatty() else sys.stderr, flush=True)
+        lines = [sys.stdin.readline()]
+        while lines[-1].endswith("\n") and select.select([sys.stdin], [], [], _PASTE)[0]:
+            lines.append(sys.stdin.readline())
+        self._ended = not lines[-1].endswith("\n")
+        text = "".join(lines)
+        if not text:
+            raise EOFError
+        return text
+
+
+@contextlib.contextmanager
+def typing_hidden() -> Iterator[None]:
+    """What is typed while an answer is written does not get into it; the next prompt shows it."""
+    try:
+        import termios
+
+        number = sys.stdin.fileno()
+        before = termios.tcgetattr(number)
+    except (ImportError, OSError, ValueError, termios.error):
+        yield
+        return
+    hidden = list(before)
+    hidden[3] &= ~termios.ECHO
+    termios.tcsetattr(number, termios.TCSADRAIN, hidden)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(number, termios.TCSADRAIN, before)
