@@ -10,6 +10,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
+from ..policy import Mode
 from ..settings import MODES, Settings
 from .conversation import Conversation
 from .status import flat
@@ -132,11 +133,12 @@ def _switch(chat: Chat, settings: Settings) -> None:
 
 def _say_mode(chat: Chat) -> None:
     settings = chat.switches.settings
-    parts = [f"mode {settings.resolved_mode.value}"]
-    if settings.resolved_drafter != "none":
+    engine = chat.dialogue.session.engine
+    parts = [f"mode {engine.policy.mode.value}"]
+    if engine.policy.mode is not Mode.PLAIN:
         parts.append(f"drafts by {settings.draft or 'lookup'}")
-    if settings.mask:
-        parts.append(f"the slim tier skips {settings.mask}")
+    if engine.policy.mode in (Mode.EXACT, Mode.TIERED):
+        parts.append(f"the slim tier skips {engine.verifier.mask}")
     chat.display.note(f"({', '.join(parts)})")
 
 

@@ -30,7 +30,7 @@ class Switches:
             raise ValueError(f"mode is {mode!r}; it is one of {', '.join(MODES)}")
         drafter, draft = self._drafter
         has_drafter = draft is not None or drafter == "lookup"
-        if mode == "auto":
+        if mode == "auto" and not (has_drafter and self.settings.profile):
             mode = "sd" if has_drafter else "plain"
         if mode == "plain":
             drafter, draft = "none", None
@@ -38,7 +38,7 @@ class Switches:
             raise ValueError(f"mode {mode!r} needs a drafter; choose one with /draft MODEL or /draft lookup")
         slim = mode in (Mode.EXACT.value, Mode.TIERED.value)
         before, thresholds, max_deviation = self._slim
-        if slim and not (mask or before):
+        if slim and not (mask or before or self.settings.profile):
             raise ValueError(f"mode {mode!r} needs to know which layers to skip; e.g. /mode {mode} 12-17")
         if mask and not slim:
             raise ValueError(f"mode {mode!r} has no slim tier that could skip layers {mask!r}; leave them out")
@@ -49,7 +49,7 @@ class Switches:
             draft=draft,
             mask=(mask or before) if slim else None,
             thresholds=thresholds if slim else None,
-            max_deviation=max_deviation if mode == Mode.TIERED.value else None,
+            max_deviation=max_deviation if mode in (Mode.TIERED.value, "auto") else None,
         )
 
     def with_drafter(self, name: str) -> Settings:
