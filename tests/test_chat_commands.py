@@ -223,7 +223,8 @@ def test_mode_and_draft_switch_while_the_conversation_goes_on(talking: Talking, 
     )
     assert display.of("error") == [
         "mode 'sd' needs a drafter; choose one with /draft MODEL or /draft lookup",
-        "mode 'exact' needs to know which layers to skip; e.g. /mode exact 12-17",
+        "mode 'exact' needs a mask, and there is no profile of this verifier: give one (mask, e.g. 12-17), or search "
+        "for one: via-sd-local calibrate",
         "mode is 'nonsense'; it is one of auto, plain, sd, exact, tiered",
         "absent.gguf does not exist; check the path",
     ]

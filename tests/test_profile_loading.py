@@ -91,9 +91,8 @@ def test_the_chat_takes_the_profile_too(put: Callable[..., Path], files: Path, m
         assert session.engine.policy.rule == JointRule(0, 0)
         assert session.engine.policy.max_deviation == 0.05
         assert session.engine.verifier.mask == LayerMask.parse("2-3", 6)
-        assert session.routing.found is not None
-        assert session.routing.found.pair
-        assert session.routing.choice.why == "tiered: fastest within 0.05 by the profile"
+        assert session.advice.pair
+        assert session.advice.choice.why == "tiered: fastest within 0.05 by the profile"
 
 
 def test_mask_and_thresholds_come_from_the_profile(answer: Run, files: Path, put: Callable[..., Path]) -> None:

@@ -142,17 +142,17 @@ class Context:
         return np.concatenate(collected) if collected else np.empty((0, self._n_vocab), np.float32)
 
     def _decode_chunk(self, batch: _Batch, inputs: npt.NDArray[np.int32] | Floats, start: int, rows: int) -> Floats:
-        handle = self.handle  # first of all: a closed context's batch is gone, too
+        _ = self.handle  # first of all: a closed context's batch is gone, too
         batch.fill(inputs, start, rows)
-        stops = len(inputs) >= _LONG and can_stop_inside()
-        if stops != self._stops:
-            llama.llama_set_abort_callback(handle, stop_if_interrupted if stops else never_stop, None)
-            self._stops = stops
         return self._run(batch.native, start, rows)
 
     def _run(self, native: llama.llama_batch, start: int, rows: int) -> Floats:
         """Decode a batch that begins at position `start` and wants so many rows."""
         handle = self.handle
+        stops = native.n_tokens >= _LONG and can_stop_inside()
+        if stops != self._stops:
+            llama.llama_set_abort_callback(handle, stop_if_interrupted if stops else never_stop, None)
+            self._stops = stops
         status = llama.llama_decode(handle, native)
         if status == _ABORTED:  # the batch has left the cache again
             raise KeyboardInterrupt

@@ -141,6 +141,7 @@ class Llama(LowLevel):
             drafter="lookup" if given is not None else self._ours["drafter"],
             draft_mask=self._ours["draft_mask"],
             mode=self._ours["mode"],
+            profile=self._ours["profile"],
             mask=self._ours["mask"],
             thresholds=self._ours["thresholds"],
             max_deviation=self._ours["max_deviation"],

@@ -59,8 +59,8 @@ def add_settings(parser: argparse.ArgumentParser, *, verifier: str | None) -> No
         metavar="SHARE",
         type=float,
         help="the share of tokens that may differ from the full model's choice: auto is then tiered if the profile "
-        "says that this pays; tiered takes the profile's thresholds for it, spends it where that buys most speed, and "
-        "becomes stricter when it is overdrawn (default: 0 in auto; in tiered no limit for the slim tier)",
+        "says that this pays; tiered takes the profile's thresholds for it, and spends it where that buys most speed "
+        "(default: 0 in auto; in tiered no limit for the slim tier, nothing for the full model)",
     )
     group.add_argument(
         "--profile",

@@ -7,16 +7,15 @@ import warnings
 from collections.abc import Sequence
 from types import TracebackType
 
+from .advice import Advice, advise, check
 from .catalog import resolve
 from .drafters import Drafter, ModelDrafter, PromptLookup
 from .engine import Engine
-from .gate import parse_rule
 from .mask import LayerMask
 from .measure import costs_of
 from .model import Model
 from .placement import Placement
-from .policy import Policy
-from .routing import Routing
+from .policy import Mode, Policy
 from .self_drafter import SelfDrafter
 from .settings import DEFAULT_N_CTX, Settings
 from .tiers import Verifier
@@ -38,15 +37,13 @@ class Session:
             raise
 
     def _load(self, settings: Settings) -> None:
-        if settings.thresholds is not None:  # what is wrong in itself is said before anything is loaded
-            parse_rule(settings.thresholds)
-        Policy(draft_tokens=settings.draft_tokens)
-        routing = self.routing = self._route(settings)
+        check(settings)
         self.model = self._load_model(settings.verifier, settings.placement)
-        verifier = self._open_verifier(settings, self._n_ctx(settings), routing.mask(self.model.n_layer))
+        advice = self.advice = advise(settings, self.model.path)
+        verifier = self._open_verifier(settings, self._n_ctx(settings), self._mask_of(advice))
         self._open.append(verifier)
-        drafters = self._load_drafters(routing, verifier, self._open)
-        self.engine = self._engine_of(routing, verifier, drafters)
+        drafters = self._load_drafters(settings, advice, verifier, self._open)
+        self.engine = self._engine_of(settings, advice, verifier, drafters)
         self._open.append(self.engine)
 
     def switch(self, settings: Settings) -> None:
@@ -59,8 +56,9 @@ class Session:
             before, after = getattr(self.settings, name), getattr(settings, name)
             if before != after:
                 raise ValueError(f"{name} is {before!r} and cannot become {after!r} here; it needs a new start")
-        routing = self._route(settings)
-        mask = routing.mask(self.model.n_layer)
+        check(settings)
+        advice = advise(settings, self.model.path)
+        mask = self._mask_of(advice)
         engine, models = self.engine, list(self._models)
         verifier, drafters = engine.verifier, list(engine.drafters)
         made: list[Verifier | Drafter | Engine] = []
@@ -68,9 +66,9 @@ class Session:
             if mask is not None and mask != verifier.mask:
                 verifier = self._open_verifier(settings, verifier.context.n_ctx, mask)
                 made.append(verifier)
-            if made or _drafting_of(routing) != _drafting_of(self.routing):
-                drafters = self._load_drafters(routing, verifier, made)
-            new = self._engine_of(routing, verifier, drafters)
+            if made or _drafting_of(settings, advice) != _drafting_of(self.settings, self.advice):
+                drafters = self._load_drafters(settings, advice, verifier, made)
+            new = self._engine_of(settings, advice, verifier, drafters)
         except BaseException:
             self._discard(made, models)
             raise
@@ -79,7 +77,7 @@ class Session:
         kept: list[Verifier | Drafter | Engine] = [verifier, *drafters]
         before_it, self._open = self._open, [*kept, new]
         self._discard([part for part in before_it if part not in kept and part is not engine], self._used_models())
-        self.settings, self.routing = settings, routing
+        self.settings, self.advice = settings, advice
 
     def _used_models(self) -> list[Model]:
         drafters = self.engine.drafters
@@ -94,16 +92,16 @@ class Session:
                 model.close()
         self._models = [model for model in self._models if model in models]
 
-    def _route(self, settings: Settings) -> Routing:
-        draft = resolve(settings.draft) if settings.draft is not None else None
-        return Routing.of(settings, resolve(settings.verifier), draft)
-
-    def _engine_of(self, routing: Routing, verifier: Verifier, drafters: Sequence[Drafter]) -> Engine:
-        automatic = routing.settings.draft_tokens is None and bool(drafters) and verifier.can_rewind
+    def _engine_of(self, settings: Settings, advice: Advice, verifier: Verifier, drafters: Sequence[Drafter]) -> Engine:
+        choice = advice.choice
+        policy = Policy(choice.mode, settings.draft_tokens, choice.rule, max_deviation=choice.max_deviation)
+        automatic = settings.draft_tokens is None and bool(drafters) and verifier.can_rewind
         # on a device it is not certain that resuming pays: hidden states make a round trip
         unsure = self.model.n_devices > 0 and verifier.no_resume is None
-        costs = (routing.known_costs(verifier) or costs_of(verifier, drafters)) if automatic or unsure else None
-        return Engine(verifier, list(drafters), routing.policy, costs)
+        costs = None
+        if automatic or unsure:
+            costs = advice.costs(verifier.mask, verifier.context.n_threads) or costs_of(verifier, drafters)
+        return Engine(verifier, list(drafters), policy, costs)
 
     def _n_ctx(self, settings: Settings) -> int:
         trained = self.model.n_ctx_train
@@ -115,6 +113,10 @@ class Session:
             )
         return min(DEFAULT_N_CTX, trained) if settings.n_ctx is None else settings.n_ctx
 
+    def _mask_of(self, advice: Advice) -> LayerMask | None:
+        mask = advice.choice.mask
+        return LayerMask.parse(mask, self.model.n_layer) if mask is not None else None
+
     def _open_verifier(self, settings: Settings, n_ctx: int, mask: LayerMask | None) -> Verifier:
         return Verifier(self.model, n_ctx=n_ctx, mask=mask, n_threads=settings.threads)
 
@@ -124,12 +126,12 @@ class Session:
         return model
 
     def _load_drafters(
-        self, routing: Routing, verifier: Verifier, made: list[Verifier | Drafter | Engine]
+        self, settings: Settings, advice: Advice, verifier: Verifier, made: list[Verifier | Drafter | Engine]
     ) -> list[Drafter]:
-        """What the routing needs; each is appended to `made` at once, so that nothing is lost if a later one fails."""
+        """What the settings name; each is appended to `made` at once, so that nothing is lost if a later one fails."""
         drafters: list[Drafter] = []
-        for kind in routing.drafters:
-            drafters.append(self._load_drafter(kind, routing.settings, verifier))
+        for kind in settings.resolved_drafter.split("+") if advice.choice.mode is not Mode.PLAIN else ():
+            drafters.append(self._load_drafter(kind, settings, verifier))
             made.append(drafters[-1])
         return drafters
 
@@ -162,7 +164,8 @@ class Session:
         self.close()
 
 
-def _drafting_of(routing: Routing) -> tuple[list[str], str | None, str | None, Placement]:
+def _drafting_of(settings: Settings, advice: Advice) -> tuple[str, str | None, str | None, Placement]:
     """What the drafters depend on."""
-    settings = routing.settings
-    return routing.drafters, settings.draft, settings.draft_mask, settings.draft_placement
+    if advice.choice.mode is Mode.PLAIN:
+        return "none", None, None, settings.draft_placement
+    return settings.resolved_drafter, settings.draft, settings.draft_mask, settings.draft_placement

@@ -10,6 +10,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
+from ..policy import Mode
 from ..settings import MODES, Settings
 from .conversation import Conversation
 from .status import flat
@@ -132,13 +133,14 @@ def _switch(chat: Chat, settings: Settings) -> None:
 
 def _say_mode(chat: Chat) -> None:
     settings = chat.switches.settings
-    parts = [f"mode {settings.resolved_mode.value}"]
-    if settings.resolved_drafter != "none":
+    engine = chat.dialogue.session.engine
+    parts = [f"mode {engine.policy.mode.value}"]
+    if engine.policy.mode is not Mode.PLAIN:
         names = {"model": settings.draft, "self": f"the verifier without {settings.draft_mask}"}
         drafters = [names.get(name) or name for name in settings.resolved_drafter.split("+")]
         parts.append(f"drafts by {', then '.join(drafters)}")
-    if settings.mask:
-        parts.append(f"the slim tier skips {settings.mask}")
+    if engine.policy.mode in (Mode.EXACT, Mode.TIERED):
+        parts.append(f"the slim tier skips {engine.verifier.mask}")
     chat.display.note(f"({', '.join(parts)})")
 
 

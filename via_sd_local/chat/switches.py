@@ -8,7 +8,7 @@ from ..placement import DEFAULT
 from ..policy import Mode
 from ..settings import MODES, Settings
 
-_SLIM = (Mode.EXACT, Mode.TIERED)
+_SLIM = (Mode.EXACT.value, Mode.TIERED.value)
 
 
 class Switches:
@@ -27,49 +27,34 @@ class Switches:
             self._drafting = settings
         if settings.mask is not None:
             self._slim = settings
+        if settings.max_deviation is not None:
+            self._max_deviation = settings.max_deviation
 
     def with_mode(self, mode: str, mask: str | None = None) -> Settings:
         """The settings for a mode, its slim tier with this mask or the one before; ValueError if it lacks something."""
         if mode not in MODES:
             raise ValueError(f"mode is {mode!r}; it is one of {', '.join(MODES)}")
-        drafting = self._drafting
+        drafting, slim = self._drafting, self._slim
         has_drafter = drafting.resolved_drafter != "none"
-        wanted = Mode(mode) if mode != "auto" else Mode.SD if has_drafter else Mode.PLAIN
-        if wanted is not Mode.PLAIN and not has_drafter:
+        if mode == "auto" and not (has_drafter and self.settings.profile):
+            mode = "sd" if has_drafter else "plain"
+        drafts, has_slim = mode != Mode.PLAIN.value, mode in _SLIM
+        if drafts and not has_drafter:
             raise ValueError(f"mode {mode!r} needs a drafter; choose one with /draft MODEL or /draft lookup")
-        drafts = wanted is not Mode.PLAIN
-        return self._in_mode(
-            replace(
-                self.settings,
-                mode="auto",
-                mask=None,
-                thresholds=None,
-                max_deviation=None,
-                drafter=drafting.drafter if drafts else "none",
-                draft=drafting.draft if drafts else None,
-                draft_mask=drafting.draft_mask if drafts else None,
-                draft_placement=drafting.draft_placement if drafts else DEFAULT,
-            ),
-            wanted,
-            mask,
-        )
-
-    def _in_mode(self, settings: Settings, mode: Mode, mask: str | None) -> Settings:
-        slim = self._slim
-        if mode not in _SLIM:
-            if mask:
-                raise ValueError(
-                    f"mode {mode.value!r} has no slim tier that could skip layers {mask!r}; leave them out"
-                )
-            return replace(settings, mode=mode.value)
-        if not (mask or slim.mask):
-            raise ValueError(f"mode {mode.value!r} needs to know which layers to skip; e.g. /mode {mode.value} 12-17")
+        if has_slim and not (mask or slim.mask or self.settings.profile):
+            raise ValueError(f"mode {mode!r} needs to know which layers to skip; e.g. /mode {mode} 12-17")
+        if mask and not has_slim:
+            raise ValueError(f"mode {mode!r} has no slim tier that could skip layers {mask!r}; leave them out")
         return replace(
-            settings,
-            mode=mode.value,
-            mask=mask or slim.mask,
-            thresholds=slim.thresholds,
-            max_deviation=self._max_deviation if mode is Mode.TIERED else None,
+            self.settings,
+            mode=mode,
+            mask=(mask or slim.mask) if has_slim else None,
+            thresholds=slim.thresholds if has_slim else None,
+            max_deviation=self._max_deviation if mode in (Mode.TIERED.value, "auto") else None,
+            drafter=drafting.drafter if drafts else "none",
+            draft=drafting.draft if drafts else None,
+            draft_mask=drafting.draft_mask if drafts else None,
+            draft_placement=drafting.draft_placement if drafts else DEFAULT,
         )
 
     def with_drafter(self, text: str) -> Settings:
