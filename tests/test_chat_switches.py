@@ -32,8 +32,13 @@ def test_a_mode_takes_only_what_it_has_a_use_for() -> None:
     assert after(("mode", "sd"), **TIERED) == Settings("big", draft="small", mode="sd")
     exact = Settings("big", draft="small", mode="exact", mask="4", thresholds="joint:0.6,0.6")
     assert after(("mode", "exact", "4"), **TIERED) == exact
-    assert after(("mode", "auto"), **TIERED) == Settings("big", draft="small", mode="sd")
+    assert after(("mode", "auto"), **TIERED) == Settings("big", draft="small", mode="auto", max_deviation=0.02)
     assert after(("mode", "auto")) == Settings("big", mode="plain", drafter="none")
+
+
+def test_without_profiles_auto_is_the_usual_mode() -> None:
+    start = TIERED | {"profile": None}
+    assert after(("mode", "auto"), **start) == Settings("big", draft="small", mode="sd", profile=None)
 
 
 @pytest.mark.parametrize(
@@ -71,6 +76,7 @@ def test_what_lacks_something_is_refused_with_what_to_type(request_: tuple[str, 
 
 def test_layers_are_needed_by_the_slim_tier_and_by_it_alone() -> None:
     with pytest.raises(ValueError, match=r"e\.g\. /mode exact 12-17"):
-        after(("mode", "exact"), draft="small")
+        after(("mode", "exact"), draft="small", profile=None)
+    assert after(("mode", "exact"), draft="small").mask is None  # the profile's
     with pytest.raises(ValueError, match="leave them out"):
         after(("mode", "sd", "3"), draft="small")
