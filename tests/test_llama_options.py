@@ -59,6 +59,8 @@ def test_every_lossless_way_to_draft_gives_the_plain_text(make: Make, tiny_path:
         ({"drafter": "lookup", "draft_tokens": 0}, "draft_tokens is 0"),
         ({"drafter": "lookup", "max_deviation": 2.0, "mode": "tiered", "mask": "2"}, "max_deviation is 2"),
         ({"drafter": "lookup", "mode": "exact", "mask": "77"}, "77"),
+        ({"drafter": "lookup", "profile": "none-such"}, "no profile 'none-such'"),
+        ({"draft_model": len, "max_deviation": 0.1}, "needs a routing profile"),
         ({"drafter": "lookup", "draft_model": len}, "draft_model is a drafter"),
     ],
 )

@@ -119,6 +119,28 @@ def test_a_saved_state_is_the_context_that_was(make: Make, mode: str) -> None:
     assert text_of(other(prompt + " land", **GREEDY)) == text or mode == "tiered"
 
 
+def test_a_state_may_be_cut_before_it_is_loaded(make: Make) -> None:
+    llm = make()
+    llm(PROMPT, **GREEDY)
+    state, held = llm.save_state(), ids(llm)
+    state.n_tokens = 4
+    llm.load_state(state)
+    assert ids(llm) == held[:4]
+    llm.eval([310])
+    assert llm.sample(temp=0.0) == next(make().generate([*held[:4], 310], temp=0.0))
+
+
+def test_logits_of_what_was_there_before_do_not_outlive_a_loaded_state(make: Make) -> None:
+    other, llm = make(), make(logits_all=True)
+    other.eval(TOKENS)
+    llm.eval([271, 281, 291, 301, 311])
+    llm.load_state(other.save_state())
+    llm([*TOKENS, 310], **GREEDY)
+    reference = make(logits_all=True)
+    reference.eval([*TOKENS, 310])
+    assert np.abs(llm.scores[:6] - reference.scores[:6]).max() < 1e-2
+
+
 def test_a_state_of_another_size_is_refused_and_nothing_of_it_stays(make: Make) -> None:
     large, small = make(n_ctx=1024), make(n_ctx=256)
     large([270] * 400, max_tokens=1)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from via_sd_local.text import Utf8Stream
+from via_sd_local.text import StopStrings, Utf8Stream
 
 
 def shown(*pieces: bytes) -> list[str]:
@@ -70,3 +70,44 @@ def test_the_whole_is_the_same_however_it_is_cut(data: bytes, cuts: list[int]) -
     edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     pieces = [data[a:b] for a, b in pairwise(edges)]
     assert "".join(shown(*pieces)) == data.decode("utf-8", "replace")
+
+
+@pytest.mark.parametrize(
+    ("pieces", "stops", "shown"),
+    [
+        (["one two three"], ["three", "two"], "one "),  # both at once: the earlier one
+        (["one two", " three"], ["three", "two"], "one "),
+        (["ab", "cd"], ["abcde", "bc"], "a"),
+        (["aa", "ab"], ["aab"], "a"),
+        (["st", "ill"], ["stop"], "still"),
+        (["st", "o", "p it"], ["stop"], ""),
+        (["a", "", "b"], ["ab"], ""),
+        (["plain"], [], "plain"),
+        (["plain"], [""], "plain"),
+    ],
+)
+def test_the_first_stop_ends_the_text_and_beginnings_of_stops_are_held_back(
+    pieces: list[str], stops: list[str], shown: str
+) -> None:
+    scanner, text = StopStrings(stops), ""
+    for piece in pieces:
+        free, stopped = scanner.push(piece)
+        text += free
+        if stopped:
+            break
+    assert text + scanner.finish() == shown
+
+
+@given(text=st.text("abc", max_size=30), stops=st.lists(st.text("abc", min_size=1, max_size=4), max_size=3))
+def test_character_by_character_the_stop_that_is_complete_first_counts(text: str, stops: list[str]) -> None:
+    scanner, shown = StopStrings(stops), ""
+    for character in text:
+        free, stopped = scanner.push(character)
+        shown += free
+        assert not any(stop in shown for stop in stops)
+        if stopped:
+            break
+    shown += scanner.finish()
+    ends = [(text.find(stop) + len(stop), text.find(stop)) for stop in stops if stop in text]
+    first = min((end for end, _ in ends), default=None)
+    assert shown == (text if first is None else text[: min(begin for end, begin in ends if end == first)])

@@ -74,8 +74,9 @@ class Llama(LowLevel):
         `model_path` and `draft_model_path` are files, or names of the catalogue. `drafter` is `auto` (the draft model
         if there is one), `lookup` (what followed the same tokens before), `none`, or a `Drafter`; `draft_model` is a
         draft model of llama-cpp-python. `mode`, `profile`, `max_deviation`, `draft_tokens`, `mask` and `thresholds` are
-        those of `Settings`; `mode` auto never lets the text differ unless `max_deviation` is above 0. The draft model
-        has the verifier's GPU layers and threads unless `draft_n_gpu_layers` and `draft_n_threads` say otherwise.
+        those of `Settings`, but that an object as drafter has no profile; `mode` auto never lets the text differ unless
+        `max_deviation` is above 0. The draft model has the verifier's GPU layers and threads unless
+        `draft_n_gpu_layers` and `draft_n_threads` say otherwise.
 
         `seed` -1 or None is a random one in every process, any other makes all calls reproducible. `logits_all` keeps
         the logits of every evaluated position in `scores`; log-probabilities do not need it. All other arguments are
@@ -97,10 +98,6 @@ class Llama(LowLevel):
         unknown = set(original) - set(inspect.signature(Original.__init__).parameters) - _OBSOLETE
         if unknown:
             warnings.warn(f"Llama does not know the argument {min(unknown)!r}", RuntimeWarning, stacklevel=2)
-        if profile not in ("auto", None):
-            raise ValueError(
-                f"profile is {profile!r}; routing profiles are not supported here yet, give mask and thresholds"
-            )
         if draft_model is not None and not (draft_model_path is None and drafter == "auto"):
             raise ValueError("draft_model is a drafter; give one of draft_model, draft_model_path and drafter")
         show_log(verbose)
@@ -141,7 +138,7 @@ class Llama(LowLevel):
             drafter="lookup" if given is not None else self._ours["drafter"],
             draft_mask=self._ours["draft_mask"],
             mode=self._ours["mode"],
-            profile=self._ours["profile"],
+            profile=self._ours["profile"] if given is None else None,  # a profile is of a pair that it knows
             mask=self._ours["mask"],
             thresholds=self._ours["thresholds"],
             max_deviation=self._ours["max_deviation"],

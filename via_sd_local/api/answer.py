@@ -68,7 +68,6 @@ class Answer:
         self._scored = _ScoredPrompt(prompt, echo or "", skip, pieces, logprobs or 0) if scores else None
         self._waiting: deque[_Waiting] = deque()
         self._known = self._shown = 0  # characters of the answer: decided, and free of stops
-        self._stopped = False
 
     #
     # what the generation calls
@@ -98,9 +97,9 @@ class Answer:
         self._known += len(text)
         if text or entries:
             self._waiting.append(_Waiting(text, self._known, entries))
-        free, self._stopped = self._stops.push(text)
+        free, stopped = self._stops.push(text)
         self._shown += len(free)
-        return Flow.END_AFTER if self._stopped else Flow.GO_ON
+        return Flow.END_AFTER if stopped else Flow.GO_ON
 
     #
     # what the consumer calls
@@ -112,7 +111,7 @@ class Answer:
         if self._echo is not None:
             deltas.append(Delta(self._echo, tuple(self._scored.entries) if self._scored is not None else ()))
             self._echo = None
-        if finished and not self._stopped:
+        if finished:
             self._shown += len(self._stops.finish())
         while self._waiting and self._waiting[0].end <= self._shown:
             waiting = self._waiting.popleft()

@@ -64,8 +64,6 @@ class Runner:
         if verifier.is_broken:
             verifier.reset()
             llm.n_tokens = 0
-        if verifier.can_rewind:
-            verifier.rewind(verifier.n_full)
         n = int(llm.n_tokens)
         if not 0 <= n <= len(llm.input_ids):
             raise ValueError(f"n_tokens is {n}; the context holds {len(llm.input_ids)}")
