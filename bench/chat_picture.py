@@ -1,6 +1,6 @@
 """A picture of the chat: a real run in a terminal emulator, as SVG on standard output and as text on standard error.
 
-    python bench/chat_picture.py [--columns N] [--lines N] -- CHAT OPTIONS < lines to type > docs/chat.svg
+    python bench/chat_picture.py [--columns N] [--lines N] -- CHAT OPTIONS < docs/chat.txt > docs/chat.svg
 
 Every line of standard input is typed once the prompt waits. Needs pexpect and pyte (`pip install '.[test]'`).
 """
@@ -13,6 +13,7 @@ import os
 import re
 import sys
 import tempfile
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +50,9 @@ def picture(terminal: Terminal) -> list[Text]:
     rows = []
     for buffer in buffers:
         row = Text(end="\n")
-        for x in range(terminal.screen.columns):
-            row.append(buffer[x].data, style_of(buffer[x]))
+        cells = [buffer[x] for x in range(terminal.screen.columns)]
+        for style, group in groupby(cells, style_of):
+            row.append("".join(cell.data for cell in group), style)
         row.rstrip()
         rows.append(row)
     return rows
@@ -82,7 +84,8 @@ def main() -> int:
     for row in rows:
         console.print(row, soft_wrap=True)
     print(terminal.text, file=sys.stderr)
-    print(console.export_svg(title=TITLE))
+    svg = console.export_svg(title=TITLE, unique_id="chat")
+    print(re.sub(r"\s*@font-face \{.*?\}", "", svg, flags=re.DOTALL))  # a picture loads nothing from elsewhere
     return 0
 
 

@@ -104,8 +104,8 @@ build() {
 }
 
 example() {
-    cmake -S "$WORK/checkout/scripts/speculative_simple" -B "$WORK/example" \
-        "-DLLAMA_CPP_DIR=$WORK/checkout/build/device/source/llama.cpp" \
+    cmake -S "$WORK/checkout/bench/speculative" -B "$WORK/example" \
+        "-DLLAMA_CPP=$WORK/checkout/build/device/source/llama.cpp" \
         "-DLIBRARIES=$WORK/checkout/via_sd_local/lib" &&
         cmake --build "$WORK/example" --target llama-speculative-simple --parallel "$JOBS"
 }

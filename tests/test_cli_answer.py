@@ -75,6 +75,7 @@ def test_the_json_object_has_these_keys_and_no_others(mode: str, answer: Run) ->
         *("tokens_per_second", "overhead_seconds", "blocks", "draft_prefill_tokens"),
         *("audits", "audited", "deviations", "deviation", "overshoot", "tightened", "max_in_flight"),
         *("draft_lengths", "accepted_lengths", "acceptance_by_position", "drafters", "drafter_failed", "pace"),
+        "draft_prefill_tokens",
     }
     assert set(stats["regions"]) == {"A", "B", "C", "bonus"}
     assert set(stats["pace"]) == {"off", "probes", "slim_first", "full_first"}
