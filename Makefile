@@ -9,7 +9,7 @@ STAMP  := $(VENV)/installed
 
 chat: install
 	@if [ -n "$$PROMPT" ]; then printf '%s' "$$PROMPT" | $(BIN)/python -m via_sd_local.chat $(ARGS); \
-	 else $(BIN)/python -m via_sd_local.chat $(ARGS); fi
+	 else exec $(BIN)/python -m via_sd_local.chat $(ARGS); fi
 
 install: $(STAMP)
 

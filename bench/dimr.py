@@ -83,16 +83,24 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
 
 def texts(args: argparse.Namespace, model: Model) -> tuple[list[Answer], list[Answer]]:
     """The verifier's answers to both parts, from the folder of logs if they are there."""
+    parts = split(load_texts(args.text))
+    about = {
+        "model": [model.path.name, model.path.stat().st_size],
+        "tokens": [args.tokens, args.held_out],
+        "prompts": [prompt.text for part in parts for prompt in part],
+    }
     kept = args.logs / "answers.json" if args.logs is not None else None
     if kept is not None and kept.exists():
         data = json.loads(kept.read_text(encoding="utf-8"))
+        if data["about"] != about:
+            raise ValueError(f"{kept} is of another model, text or --tokens; give another folder with --logs")
         return from_json(data["search"]), from_json(data["held_out"])
-    parts = split(load_texts(args.text))
     with closing(Verifier(model, n_ctx=min(2048, model.n_ctx_train), n_threads=args.threads)) as verifier:
         made = [answers(verifier, part, n) for part, n in zip(parts, (args.tokens, args.held_out), strict=True)]
     if kept is not None:
         kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_text(json.dumps({"search": to_json(made[0]), "held_out": to_json(made[1])}), encoding="utf-8")
+        data = {"about": about, "search": to_json(made[0]), "held_out": to_json(made[1])}
+        kept.write_text(json.dumps(data), encoding="utf-8")
     return made[0], made[1]
 
 

@@ -132,10 +132,11 @@ import numpy; print("numpy", numpy.__version__)
 PYTHON
 }
 
-memory() { # the largest that the GPU's memory got, and what processes used, every half second
+memory() { # every half second: the time, MiB in use on the GPU, MiB of main memory free
+    local gpu
     while sleep 0.5; do
-        echo "$(date +%s) $(nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits 2>/dev/null | head -n 1)" \
-            "$(awk '/MemAvailable/ { print int($2 / 1024) }' /proc/meminfo)"
+        gpu=$(nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits 2>/dev/null | head -n 1)
+        echo "$(date +%s) ${gpu:-0} $(awk '/MemAvailable/ { print int($2 / 1024) }' /proc/meminfo)"
     done >"$OUT/memory.txt"
 }
 
@@ -206,7 +207,7 @@ import json
 try:
     made = json.loads(open('$OUT/testbed-$quant.log').read().strip().splitlines()[-1])
     print(made['verifier'], made['draft'], made['mask'])
-except (ValueError, IndexError):
+except (OSError, ValueError, IndexError):
     pass")
         [ -n "${verifier:-}" ] || { say "$quant: no testbed, nothing measured"; continue; }
         part "staircase-$quant" 60 "$python" bench/staircase.py --verifier "$verifier" --mask "$mask" \

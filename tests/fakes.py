@@ -299,10 +299,11 @@ def expected_text(
 ) -> list[int]:
     """At most `n` tokens that plain decoding gives, straight from the language."""
     params, text = sampling or SamplingParams(), list(prompt)
-    choose = TemperatureSampler(params.temperature, params.seed).choose
+    sampler = TemperatureSampler(params.temperature, params.seed)
     while len(text) < len(prompt) + n:
-        token = choose(language.full(text))
+        token = sampler.choose(language.full(text))
         if token in eog:
             break
+        sampler.accept(token)
         text.append(token)
     return text[len(prompt) :]

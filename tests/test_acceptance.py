@@ -11,9 +11,9 @@ import pytest
 from scipy.stats import chisquare
 
 from via_sd_local import sampling
-from via_sd_local.drafters import Draft
+from via_sd_local.drafters import Draft, always, drafted
 from via_sd_local.engine import Engine
-from via_sd_local.gate import ConfidenceRule, JointRule, RatioRule, Rule
+from via_sd_local.gate import DEFAULT_RULE, ConfidenceRule, JointRule, RatioRule, Rule
 from via_sd_local.generation import Tier
 from via_sd_local.policy import Mode, Policy
 from via_sd_local.sampling import (
@@ -119,10 +119,7 @@ class Sampling:
     def close(self) -> None: ...
 
     def propose(self, text: Sequence[int], limit: int, sampler: Sampler, *_more: Any) -> Draft:
-        fork = sampler.fork()
-        proposals = [fork.distribution(padded(P)) for _ in range(limit)]
-        tokens = [proposal.draw(fork.random.random()) for proposal in proposals]
-        return Draft(tokens, [p.probability(t) for p, t in zip(proposals, tokens, strict=True)], proposals)
+        return drafted(padded(P), lambda _token: padded(P), limit, sampler, always, end_tokens=frozenset())
 
 
 def second_tokens(mode: Mode, rule: Rule, params: dict[str, float], n: int) -> tuple[np.ndarray, dict[Tier, int]]:
@@ -180,13 +177,50 @@ def test_the_same_seed_gives_the_same_text_in_every_mode() -> None:
         assert texts[0] == texts[1] != texts[2], mode
 
 
+def compared(mode: Mode, temperature: float, n: int, rule: Rule = DEFAULT_RULE) -> tuple[np.ndarray, float]:
+    """Second tokens where lengths are automatic, so that draws are compared with drafts; the share that was drafted."""
+    engine = Engine(fakes.fake_verifier(Fixed(), mask="2"), Sampling(), Policy(mode, None, rule))
+    counts, hits = np.zeros(5, int), 0
+    for seed in range(n):
+        (pace,) = engine.paces
+        pace.length = lambda room: min(room, 1)  # type: ignore[method-assign]
+        steps = engine.generate([1], max_tokens=3, sampling=SamplingParams(seed=seed, temperature=temperature))
+        next(steps)
+        counts[next(steps).tokens[0]] += 1
+        hits += engine.stats.accepted
+    return counts, hits / n
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+@pytest.mark.parametrize("mode", [Mode.SD, Mode.EXACT], ids=lambda mode: mode.value)
+def test_draws_that_are_compared_with_drafts_like_them_converge_to_q(mode: Mode, temperature: float) -> None:
+    counts, _ = compared(mode, temperature, 4000)
+    assert fits(counts, tempered(Q, temperature))
+
+
+def test_a_slim_tier_that_turns_a_draft_down_draws_with_fresh_random_numbers() -> None:
+    """In tiered the draft is p's best, which B always rewrites here, so that q' alone decides; likeness would show."""
+    counts, accepted = compared(Mode.TIERED, 1.0, 4000, ConfidenceRule(0.3, 0.5))
+    assert accepted < 0.2  # where the slim tier draws the draft's token itself
+    assert fits(counts, SLIM)
+
+
+def test_drafts_in_the_targets_likeness_are_accepted_as_often_as_a_race_promises() -> None:
+    """Two racers with weights p and q have the same winner v with probability 1 / sum_w max(p_w/p_v, q_w/q_v)."""
+    same = sum(1 / np.maximum(P / P[v], Q / Q[v]).sum() for v in range(5))
+    distance = np.abs(P - Q).sum() / 2
+    _, accepted = compared(Mode.SD, 1.0, 4000)
+    assert accepted == pytest.approx(same, abs=0.025)
+    assert accepted > (1 - distance) / (1 + distance)
+
+
 def test_a_fork_leaves_the_random_numbers_of_its_origin_alone() -> None:
     plain, forked = TemperatureSampler(1.0, 3), TemperatureSampler(1.0, 3)
     logits = padded(Q)
-    expected = [plain.choose(logits) for _ in range(20)]
+    expected = [plain.propose(logits).token for _ in range(20)]
     got = []
     for _ in range(20):
         twin = forked.fork()
-        twin.choose(logits)
-        got.append(forked.choose(logits))
+        twin.propose(logits)
+        got.append(forked.propose(logits).token)
     assert got == expected

@@ -91,7 +91,7 @@ def test_the_state_of_the_sampler_goes_back_with_the_tokens(monkeypatch: pytest.
         def accept(self, token: int) -> None:
             self.text.append(token)
 
-        def fork(self) -> Remembering:
+        def fork(self, *, fresh: bool = False) -> Remembering:
             return Remembering(list(self.text))
 
         def close(self) -> None: ...

@@ -379,7 +379,7 @@ def test_a_real_model_is_calibrated_in_less_than_half_a_minute(run: Run, smollm2
     assert result.status == 0, result.err
     made = profile.load(profiles.folder() / "SmolLM2-135M-Instruct.Q4_1+SmolLM2-135M-Instruct.Q4_1.json")
     assert made.agreement["p-q"].share == 1.0
-    assert 0.0 < made.agreement["q'-q"].share < 1.0
+    assert made.agreement["q'-q"].share < 1.0
     assert made.verifier.n_layer == 30
     assert made.costs[0].threads == 1
     assert all(thresholds.rule is None for level in made.levels[:2] for thresholds in level.rules.values())

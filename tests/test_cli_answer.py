@@ -72,7 +72,7 @@ def test_the_json_object_has_these_keys_and_no_others(mode: str, answer: Run) ->
     assert set(stats) == {
         *("mode", "prompt_tokens", "reused_tokens", "completion_tokens", "drafted", "accepted", "regions"),
         *("rejection_rate", "acceptance_length", "passes", "prefill_seconds", "first_token_seconds", "seconds"),
-        *("tokens_per_second", "overhead_seconds", "blocks"),
+        *("tokens_per_second", "overhead_seconds", "blocks", "draft_prefill_tokens"),
         *("audits", "audited", "deviations", "deviation", "overshoot", "tightened", "max_in_flight"),
         *("draft_lengths", "accepted_lengths", "acceptance_by_position", "drafters", "drafter_failed", "pace"),
     }

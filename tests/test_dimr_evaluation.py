@@ -161,6 +161,26 @@ def test_a_refused_mask_is_named_and_leaves_the_evaluator_usable(tiny_model, eva
     assert made.score(mask) == before
 
 
+def test_an_interrupted_evaluation_leaves_the_evaluator_usable(tiny_model, evaluator, monkeypatch):
+    model = tiny_model(tiny.spec("llama"))
+    made = evaluator(model, some_answers(model.n_vocab))
+    mask = LayerMask.parse("1", model.n_layer)
+    before = made.score(mask)
+    real, calls = made.context._run, []
+
+    def interrupted(*args: object) -> np.ndarray:
+        calls.append(args)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(*args)
+
+    monkeypatch.setattr(made.context, "_run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        made.score(mask)
+    assert made.score(LayerMask(model.n_layer)).kl == 0
+    assert made.score(mask) == before
+
+
 def test_answers_and_blocks_that_cannot_be_are_refused(tiny_model):
     model: Model = tiny_model(tiny.spec("llama"))
     with pytest.raises(ValueError, match="there are no answers"):

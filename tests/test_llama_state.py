@@ -15,6 +15,7 @@ from dropin import PROMPT, Make, ids, says, text_of
 from via_sd_local import Llama
 from via_sd_local.binding import import_llama_cpp
 from via_sd_local.binding import llama as native
+from via_sd_local.errors import NativeError
 
 make = dropin.make
 tiny_path = dropin.tiny_path
@@ -255,25 +256,32 @@ def test_tokens_that_do_not_fit_or_exist_are_refused_by_eval(make: Make) -> None
     assert llm.n_tokens == 0
 
 
-def test_an_interrupted_pass_empties_the_context(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [NativeError, KeyboardInterrupt])
+def test_a_pass_that_fails_or_is_interrupted_leaves_a_context_that_is_known(
+    make: Make, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
     llm = make()
     expected = text_of(llm(PROMPT, **GREEDY))
-    decode = llm._runner.verifier.context.decode  # type: ignore[union-attr]
+    context = llm._run.verifier.context
+    decode = context.decode
     calls = 0
 
-    def interrupted(*args: Any) -> Any:
+    def failing(*args: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls == 3:
-            raise KeyboardInterrupt
+            raise error
         return decode(*args)
 
-    monkeypatch.setattr(llm._runner.verifier.context, "decode", interrupted)  # type: ignore[union-attr]
-    with pytest.raises(KeyboardInterrupt):
-        llm("something else", **GREEDY)
+    monkeypatch.setattr(context, "decode", failing)
+    prompt = "something else"
+    with pytest.raises(error):
+        llm(prompt, **GREEDY)
     monkeypatch.undo()
-    assert llm.n_tokens == 0
+    # the prompt and the first token were decoded; after a failure of llama.cpp nothing of it is relied upon
+    assert llm.n_tokens == (0 if error is NativeError else len(llm.tokenize(prompt.encode())) + 1)
     assert text_of(llm(PROMPT, **GREEDY)) == expected
+    assert text_of(llm(prompt, **GREEDY)) == greedy_text(make, prompt)
 
 
 def test_a_tokenizer_that_the_user_brings_makes_the_texts(make: Make) -> None:

@@ -276,6 +276,8 @@ def test_automatic_lengths_change_no_lossless_text(mode: Mode, temperature: floa
         steps = engine.generate([1, 2, 3], max_tokens=40, sampling=params)
         assert [token for step in steps for token in step.tokens] == expected
         assert engine.stats.drafted > 0
+        if mode is Mode.SD:  # the drafter has the target's logits, and draws alike
+            assert engine.stats.accepted == engine.stats.drafted
 
 
 def test_a_fixed_length_needs_no_pace() -> None:

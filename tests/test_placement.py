@@ -23,7 +23,7 @@ from via_sd_local.drafters import ModelDrafter
 from via_sd_local.errors import NativeError
 from via_sd_local.model import Model
 from via_sd_local.options import add_settings, settings_from
-from via_sd_local.placement import DEFAULT, Placement, parse_shares
+from via_sd_local.placement import DEFAULT, FLASH_ATTN, Placement, parse_shares
 from via_sd_local.session import Session
 from via_sd_local.settings import Settings
 
@@ -194,7 +194,7 @@ def test_a_library_that_is_not_there_is_an_import_error() -> None:
         Placement(offload_kqv=False),
         Placement(n_gpu_layers=0),
         Placement(split_mode="none"),
-        Placement(flash_attn="on"),  # what auto chooses on a CPU
+        Placement(flash_attn="off"),  # what auto chooses on a CPU
     ],
     ids=str,
 )
@@ -208,7 +208,7 @@ def test_where_a_model_lies_does_not_move_its_logits(
 @pytest.mark.parametrize(
     ("placement", "limit"),
     [
-        (Placement(flash_attn="off"), 0.05),
+        (Placement(flash_attn="on"), 0.05),
         (Placement(flash_attn="off", type_k="f32", type_v="f32"), 0.05),
         (Placement(type_k="bf16", type_v="bf16"), 0.1),
         (Placement(type_k="q8_0", type_v="q8_0"), 0.1),
@@ -244,6 +244,21 @@ def test_options_place_the_verifier_and_the_draft_separately() -> None:
         *(3, 1, (3.0, 1.0), "row", ("CUDA0", "CUDA1"), "on", "q8_0", "q4_0", False, False, True)
     )
     assert settings.draft_placement == Placement(n_gpu_layers=0, use_mmap=False)
+
+
+@pytest.mark.parametrize(
+    ("placement", "n_devices", "expected"),
+    [
+        (DEFAULT, 0, "off"),  # slower on CPUs
+        (DEFAULT, 1, "auto"),
+        (Placement(flash_attn="on"), 0, "on"),
+        (Placement(flash_attn="off"), 1, "off"),
+        (Placement(type_k="q8_0"), 0, "auto"),  # llama.cpp checks the sizes of a quantised cache only with it
+        (Placement(type_v="q8_0"), 0, "auto"),  # and needs it for a quantised V
+    ],
+)
+def test_flash_attention_is_for_devices(placement: Placement, n_devices: int, expected: str) -> None:
+    assert placement.flash_attn_type(n_devices) == FLASH_ATTN[expected]
 
 
 def test_shares_are_numbers() -> None:

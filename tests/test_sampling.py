@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
-from via_sd_local.sampling import TemperatureSampler
+from via_sd_local.sampling import Shown, TemperatureSampler
 
 LOGITS = np.array([1.0, -2.0, 3.0, 0.5, 2.5, -np.inf], np.float32)
 
@@ -15,6 +13,15 @@ LOGITS = np.array([1.0, -2.0, 3.0, 0.5, 2.5, -np.inf], np.float32)
 def softmax(logits: np.ndarray, temperature: float) -> np.ndarray:
     weights = np.exp(logits.astype(np.float64) / temperature)
     return weights / weights.sum()
+
+
+def text(temperature: float, seed: int | None, n: int = 50) -> list[int]:
+    """What a sampler chooses again and again of the same logits."""
+    sampler, tokens = TemperatureSampler(temperature, seed), []
+    for _ in range(n):
+        tokens.append(sampler.choose(LOGITS))
+        sampler.accept(tokens[-1])
+    return tokens
 
 
 def test_temperature_0_takes_the_largest_logit_and_the_first_of_equals() -> None:
@@ -26,8 +33,8 @@ def test_temperature_0_takes_the_largest_logit_and_the_first_of_equals() -> None
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 1.7])
 def test_samples_converge_to_the_softmax(temperature: float) -> None:
-    n, choose = 20_000, TemperatureSampler(temperature, seed=1)
-    counts = np.bincount([choose.choose(LOGITS) for _ in range(n)], minlength=len(LOGITS))
+    n = 20_000
+    counts = np.bincount(text(temperature, 1, n), minlength=len(LOGITS))
     expected = n * softmax(LOGITS, temperature)
     assert counts[5] == 0  # a token of probability 0 is never sampled
     chi_square = ((counts - expected)[:5] ** 2 / expected[:5]).sum()
@@ -46,28 +53,60 @@ def test_logits_may_be_shifted_and_large() -> None:
     assert set(choices) == {0, 1}
 
 
-def test_a_token_costs_exactly_one_random_number() -> None:
-    choose, numbers = TemperatureSampler(0.8, seed=5), np.random.default_rng(5)
-    cumulative = softmax(LOGITS, 0.8).cumsum()
-    for _ in range(100):
-        assert choose.choose(LOGITS) == (cumulative <= numbers.random()).sum()
+def test_a_choice_depends_on_the_seed_and_the_number_of_accepted_tokens_alone() -> None:
+    """Asked again it is the same, forks agree, and what other tokens could be chosen changes no time in the race."""
+    one, other = TemperatureSampler(1.0, seed=5), TemperatureSampler(1.0, seed=5)
+    other.random.random(7)
+    other.propose(LOGITS)
+    seen = set()
+    for _ in range(60):
+        token = one.choose(LOGITS)
+        assert one.choose(LOGITS) == other.fork().choose(LOGITS) == one.take(LOGITS).token == token
+        only = np.where(np.arange(6) == token, LOGITS, -np.inf).astype(np.float32)
+        assert one.choose(only) == token
+        seen.add(token)
+        for sampler in (one, other):
+            sampler.accept(0)
+    assert len(seen) >= 4
 
 
-@pytest.mark.parametrize(("number", "token"), [(0.0, 1), (0.5, 2), (np.nextafter(1, 0), 2)])
-def test_the_edges_of_the_unit_interval_hit_no_impossible_token(number: float, token: int) -> None:
-    choose = TemperatureSampler(1.0, seed=0)
-    choose._random = SimpleNamespace(random=lambda: number)  # type: ignore[assignment]
-    assert choose.choose(np.array([-np.inf, 0, 0, -np.inf], np.float32)) == token
+def test_a_fresh_fork_draws_for_itself() -> None:
+    one = TemperatureSampler(1.0, seed=5)
+    alike, fresh = one.fork(), one.fork(fresh=True)
+    texts = [[], [], []]
+    for _ in range(40):
+        for sampler, text in zip((one, alike, fresh), texts, strict=True):
+            text.append(sampler.choose(LOGITS))
+            sampler.accept(text[-1])
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_a_taken_token_has_its_softmax_probability() -> None:
+    sampler, expected = TemperatureSampler(0.8, seed=5), softmax(LOGITS, 0.8)
+    for _ in range(10):
+        taken = sampler.take(LOGITS)
+        assert taken.probability == pytest.approx(expected[taken.token], rel=1e-5)
+        assert taken.source is None
+        sampler.accept(taken.token)
+    assert TemperatureSampler().take(LOGITS).token == 2
+
+
+def test_a_drafter_that_is_compared_proposes_what_the_target_would_choose_or_its_best() -> None:
+    target = TemperatureSampler(1.0, seed=5)
+    for _ in range(30):
+        token = target.choose(LOGITS)
+        assert Shown(target, likeness=True).fork().propose(LOGITS) == target.take(LOGITS)
+        assert Shown(target, likeness=False).fork().propose(LOGITS).token == 2
+        sampled = target.fork().propose(LOGITS)
+        assert sampled.source is not None
+        assert sampled.probability == sampled.source.probability(sampled.token)
+        target.accept(token)
 
 
 def test_the_same_seed_gives_the_same_text_and_another_seed_another() -> None:
-    def sample(seed: int | None) -> list[int]:
-        choose = TemperatureSampler(1.0, seed)
-        return [choose.choose(LOGITS) for _ in range(50)]
-
-    assert sample(3) == sample(3)
-    assert sample(3) != sample(4)
-    assert sample(None) != sample(None)  # 50 tokens: equal by chance once in 10²⁵
+    assert text(1.0, 3) == text(1.0, 3)
+    assert text(1.0, 3) != text(1.0, 4)
+    assert text(1.0, None) != text(1.0, None)  # 50 tokens: equal by chance once in 10²⁵
 
 
 @pytest.mark.parametrize("temperature", [-0.1, float("inf"), float("nan")])

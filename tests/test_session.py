@@ -51,6 +51,9 @@ def test_each_mode_after_a_switch_is_that_of_a_fresh_session(session: Callable[.
         {"draft": paths[1], "mode": "exact", "mask": "2-3"},
         {"draft": paths[1], "mode": "tiered", "mask": "2-3", "thresholds": "joint:0.01,0.01"},
         {"draft": paths[1], "mode": "tiered", "mask": "1"},
+        {"drafter": "self", "draft_mask": "1", "mode": "tiered", "mask": "1"},
+        {"drafter": "self", "draft_mask": "1", "mode": "tiered", "mask": "2"},
+        {"drafter": "lookup+model", "draft": paths[1]},
         {"draft": paths[0]},
         {},
     ):

@@ -6,6 +6,7 @@ Test files take the fixtures as `name = testbeds.name`: ruff takes an imported f
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,16 @@ import numpy as np
 import pytest
 import tiny
 
-from via_sd_local.binding import llama
 from via_sd_local.cli import main
 from via_sd_local.context import Context
 from via_sd_local.mask import LayerMask
 from via_sd_local.model import Model
+from via_sd_local.placement import DEFAULT, Placement
 
 TOKENS = [(37 * i) % 320 for i in range(30)]
 SAME = ["--embed", "64", "--ffn", "96", "--kv-heads", "2"]  # the dimensions of tiny.spec("llama")
 Build = Callable[..., Any]
+placement = DEFAULT  # of the models that `logits` loads
 
 
 @pytest.fixture(autouse=True)
@@ -67,15 +69,7 @@ def failure(source: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., s
 @pytest.fixture
 def exact_attention(monkeypatch: pytest.MonkeyPatch) -> None:
     """A float32 KV cache and no flash attention, both of which round to float16 by default."""
-    defaults = llama.llama_context_default_params
-
-    def params() -> Any:
-        changed = defaults()
-        changed.type_k = changed.type_v = 0  # GGML_TYPE_F32
-        changed.flash_attn_type = 0
-        return changed
-
-    monkeypatch.setattr(llama, "llama_context_default_params", params)
+    monkeypatch.setattr(sys.modules[__name__], "placement", Placement(flash_attn="off", type_k="f32", type_v="f32"))
 
 
 @pytest.fixture
@@ -83,7 +77,7 @@ def logits(keep: Callable[[Any], Any]) -> Callable[..., np.ndarray]:
     """`logits(path, mask text)`: of every position of TOKENS, `[30, n_vocab]`."""
 
     def run(path: str | Path, mask: str = "") -> np.ndarray:
-        model = keep(Model(path))
+        model = keep(Model(path, placement))
         context = keep(Context(model, n_ctx=64, n_threads=1))
         context.set_mask(LayerMask.parse(mask, model.n_layer).to_bytes())
         result: np.ndarray = context.decode(TOKENS, 0, len(TOKENS)).copy()

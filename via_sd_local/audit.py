@@ -74,7 +74,7 @@ class Audit:
             stats.deviations[decided.region] += deviates
             stats.overshoot[decided.region].append(decided.probability - softmax_of(row, decided.token))
             if deviates and first is None and index >= block:
-                first = Deviation(index - block, sampler.fork())
+                first = Deviation(index - block, sampler.fork(fresh=True))  # its draw is spent
             if decided.token not in end_tokens:
                 sampler.accept(decided.token)
         self._decided.clear()

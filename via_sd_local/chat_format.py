@@ -51,7 +51,7 @@ class ChatFormat:
 
     def tokens(self, messages: Sequence[Message]) -> list[int]:
         """The prompt's tokens, with exactly one BOS where the model wants one; ModelError if the template refuses."""
-        prompt = self._rendered(messages)
+        prompt = self.text(messages)
         if not any(self._control.search(message["content"]) for message in messages):
             return self._model.tokenize_prompt(prompt, parse_special=True)
         spans = self._content_spans(messages, prompt)
@@ -63,9 +63,10 @@ class ChatFormat:
             message["content"] = self._control.sub(
                 lambda found: f"{found[0][0]}\u200b{found[0][1:]}", message["content"]
             )
-        return self._model.tokenize_prompt(self._rendered(broken), parse_special=True)
+        return self._model.tokenize_prompt(self.text(broken), parse_special=True)
 
-    def _rendered(self, messages: Sequence[Message]) -> str:
+    def text(self, messages: Sequence[Message]) -> str:
+        """The prompt as text; ModelError if the template refuses."""
         try:
             prompt: str = self._render(messages=list(messages)).prompt
         except Exception as error:  # a template is code, and may fail in any way
@@ -88,7 +89,7 @@ class ChatFormat:
             if core:
                 message["content"] = text.replace(core, f"{_BEGIN}{core}{_END}", 1)
         try:
-            rendered = self._rendered(marked)
+            rendered = self.text(marked)
         except ModelError:
             return None
         spans: list[tuple[int, int]] = []

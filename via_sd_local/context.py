@@ -23,7 +23,7 @@ from .binding import (
 )
 from .errors import NativeError
 from .model import Model
-from .placement import CACHE_TYPES, FLASH_ATTN
+from .placement import CACHE_TYPES
 
 MAX_N_CTX = 1 << 24
 MAX_THREADS = 512  # GGML_MAX_N_THREADS: beyond it llama.cpp aborts the process
@@ -54,14 +54,13 @@ class Context:
         params = llama.llama_context_default_params()
         params.n_ctx = n_ctx
         params.n_batch = params.n_ubatch = min(N_BATCH, n_ctx)
+        params.n_threads = params.n_threads_batch = threads
         placement = model.placement
-        params.flash_attn_type = FLASH_ATTN[placement.flash_attn]
+        params.flash_attn_type = placement.flash_attn_type(model.n_devices)
         params.type_k, params.type_v = CACHE_TYPES[placement.type_k], CACHE_TYPES[placement.type_v]
         params.offload_kqv = placement.offload_kqv
-        params.n_threads = params.n_threads_batch = threads
         if sequences > 1:
             params.n_seq_max, params.kv_unified = sequences, True
-            params.flash_attn_type = llama.LLAMA_FLASH_ATTN_TYPE_DISABLED  # on CPUs slower for batches below 64 tokens
         params.swa_full = True  # a sliding-window cache of full size can be rewound beyond the window
         params.no_perf = True
         take_errors()

@@ -11,7 +11,7 @@ import numpy as np
 from .arrays import Floats
 from .errors import ModelError
 from .model import Model
-from .sampling import GREEDY, Distribution, Sampler, softmax_of
+from .sampling import GREEDY, Distribution, Sampler
 from .tiers import Recorder, Tracked, common_prefix
 
 
@@ -111,22 +111,14 @@ def drafted(
 
 def _extend(draft: Draft, row: Floats, sampler: Sampler, end_tokens: frozenset[int], min_confidence: float) -> bool:
     """Append the next token to the draft unless the model is unsure; whether more may follow."""
-    proposal: Distribution | None = None
-    if sampler.greedy or not sampler.is_distribution:
-        row = sampler.processed(row)
-        token = int(row.argmax())
-        confidence = softmax_of(row, token)
-    else:
-        proposal = sampler.distribution(row)
-        token = proposal.draw(sampler.random.random())
-        confidence = proposal.probability(token)
-    if confidence < min_confidence:
+    proposal = sampler.propose(row)
+    if proposal.probability < min_confidence:
         return False
-    draft.tokens.append(token)
-    draft.confidences.append(confidence)
-    if proposal is not None:
-        draft.proposals.append(proposal)
-    return token not in end_tokens
+    draft.tokens.append(proposal.token)
+    draft.confidences.append(proposal.probability)
+    if proposal.source is not None:
+        draft.proposals.append(proposal.source)
+    return proposal.token not in end_tokens
 
 
 class ModelDrafter:
@@ -173,7 +165,7 @@ class ModelDrafter:
         wants_more: WantsMore = always,
         unchanged: int = 0,
     ) -> Draft:
-        """Greedily where the sampler is greedy, else drawn from the draft model's distribution under its settings."""
+        """As the sampler proposes: the draft model's best tokens, or drawn from its distribution under its settings."""
         tracked = self._tracked
         self._known = min(self._known, unchanged)
         limit = min(limit, tracked.context.n_ctx - len(text) + 1)

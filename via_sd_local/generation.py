@@ -7,53 +7,27 @@ begins with that one. The sampler has accepted every token of the text that was 
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
-from enum import Enum
-from typing import Literal, TypeAlias
+from contextlib import closing
+from dataclasses import replace
 
 from .arrays import Floats
 from .audit import Audit
 from .binding import interrupts_after
 from .budget import Budget
-from .drafters import Draft, Drafter, always
+from .drafters import Draft, Drafter
+from .drafting import Drafting
 from .gate import Region, Verdict, judge
 from .pace import Pace
 from .policy import Mode, Policy
-from .sampling import Best, Distribution, Sampler, softmax_of, verify
+from .sampling import Distribution, Sampler, Shown, softmax_of, verify
 from .stats import Stats
+from .steps import Block as Block
+from .steps import FinishReason as FinishReason
+from .steps import Step as Step
+from .steps import Tier as Tier
 from .tiers import Verifier, common_prefix
 from .watch import Flow, Watcher
-
-FinishReason: TypeAlias = Literal["stop", "length"]
-
-
-class Tier(Enum):
-    """Who decided a token: the draft that the slim verifier let through, the slim verifier, or the full one."""
-
-    DRAFT = "draft"
-    SLIM = "slim"
-    FULL = "full"
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """Tokens that were decided together, who decided each, and why the text ends, if it does."""
-
-    tokens: tuple[int, ...]
-    tiers: tuple[Tier, ...]
-    finish_reason: FinishReason | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """What one round of a mode's loop decided; `logits[i]` is the row that decided tokens[i], until the next pass."""
-
-    tokens: list[int]
-    tiers: list[Tier]
-    logits: Floats
 
 
 class Generation:
@@ -73,24 +47,17 @@ class Generation:
         end: int,
         watcher: Watcher | None = None,
     ) -> None:
-        """The drafters are asked in turn until one has a proposal.
-
-        `paces` choose the lengths of drafts, one for each drafter; there are none where the policy fixes the lengths.
-        `budget` is the engine's.
+        """`drafters` and `paces` are those of `Drafting`; `budget` is the engine's.
 
         `compares`: drafts are no samples, and the target's own draws are compared with them; then the text does not
-        depend on the lengths of drafts.
+        depend on what was drafted.
 
         `end` is the text's longest permitted length, prompt included.
         """
         self.verifier = verifier
-        self.drafters: list[Drafter | None] = [*drafters]  # None: it failed
-        self.names = [drafter.name for drafter in drafters]
+        self.drafting = Drafting(drafters, paces, policy, stats, verifier.model.n_vocab)
         self.policy = policy
-        self.paces = paces
         self.budget = budget
-        self.pace = paces[0] if paces else None  # of the drafter that made the last draft
-        self.shown = [0] * len(drafters)  # of the text that each drafter saw last, what was decided then
         self.compares = compares
         self.sampler = sampler
         self.stats = stats
@@ -104,6 +71,11 @@ class Generation:
         # audits need the logits of many positions: as many as `sd` has anyway, or 0.25 % of the model's memory
         self.usual_rows = (policy.draft_tokens or 3) + 1
         self.audit_rows = verifier.model.n_bytes // 400 // (2 * 4 * verifier.model.n_vocab)
+
+    @property
+    def pace(self) -> Pace | None:
+        """The pace of the drafter that made the last draft; None where lengths are fixed."""
+        return self.drafting.pace
 
     def run(self, is_current: Callable[[], bool]) -> Generator[Step, None, None]:
         """Yield steps as long as the generation is the current one; `stats`'s clock runs only while this code does."""
@@ -141,10 +113,7 @@ class Generation:
             Mode.EXACT: self._exact,
             Mode.TIERED: self._tiered,
         }
-        for index, drafter in enumerate(self.drafters):
-            if drafter is not None:
-                with self._drafter_may_fail(index):
-                    drafter.begin(self._record_draft)
+        self.drafting.begin(self._record_draft)
         while True:
             yield step
             if step.finish_reason is not None:
@@ -188,42 +157,18 @@ class Generation:
         return logits[-1:]
 
     def _propose(self, text: list[int]) -> Draft:
-        """A draft that leaves room for the verifier's own token, by the first drafter that has one."""
-        room = self.end - len(text) - 1
-        draft = Draft([])
-        for index, drafter in enumerate(self.drafters):
-            if drafter is not None and not draft.tokens and (limit := self._limit(index, room)) > 0:
-                if self.paces:
-                    self.pace = self.paces[index]
-                with self._drafter_may_fail(index):
-                    draft = self._ask(index, drafter, text, limit)
-        return draft
+        """A draft that leaves room for the verifier's own token."""
+        return self.drafting.propose(text, len(self.text), self.end - len(text) - 1, self._shown())
 
-    def _limit(self, index: int, room: int) -> int:
-        """How many tokens a drafter may propose."""
-        if not self.paces:
-            return min(self.policy.draft_tokens or room, room)
-        pace = self.paces[index]
-        probes = pace.probes
-        others = [
-            self.paces[i].promised(room) for i in range(index + 1, len(self.paces)) if self.drafters[i] is not None
-        ]
-        limit = pace.length(room, max(others)) if others else pace.length(room)
-        self.stats.pace["off"] += limit == 0 < room
-        self.stats.pace["probes"] += pace.probes - probes
-        return limit
+    def _shown(self) -> Sampler:
+        """The sampler for a drafter.
 
-    def _ask(self, index: int, drafter: Drafter, text: list[int], limit: int) -> Draft:
-        """One drafter's draft, checked."""
-        wants_more = self.paces[index].wants_more if self.paces else always
-        shown = Best(self.sampler) if self.compares else self.sampler
-        unchanged, self.shown[index] = self.shown[index], len(self.text)
-        draft = replace(drafter.propose(text, limit, shown, wants_more, unchanged).cut(limit), drafter=index)
-        n_vocab = self.verifier.model.n_vocab
-        if unknown := [token for token in draft.tokens if not 0 <= token < n_vocab]:
-            raise ValueError(f"it proposed token {unknown[0]}; the model has tokens 0 to {n_vocab - 1}")
-        self.stats.drafted += len(draft.tokens)
-        return draft
+        Where drafts are compared with the target's own draws, they are made alike. Not in tiered: there the slim tier
+        may draw in place of a draft that it turned down, and must not do so with the same random numbers.
+        """
+        if self.policy.mode is Mode.EXACT or self.compares:
+            return Shown(self.sampler, likeness=self.policy.mode is not Mode.TIERED)
+        return self.sampler
 
     def _record(self, kind: str, tokens: int, seconds: float) -> None:
         """Count a pass, and learn its cost."""
@@ -234,32 +179,6 @@ class Generation:
     def _record_draft(self, kind: str, tokens: int, seconds: float) -> None:
         self.stats.draft_prefill_tokens += tokens * (kind == "prefill")
         self._record(kind, tokens, seconds)
-
-    def _observe(self, route: str | None, draft: Draft, accepted: int) -> None:
-        """Count what became of a draft, and tell those who learn from it.
-
-        `route` is the tier that saw it first, None where that says nothing of the drafter.
-        """
-        if not draft.tokens:
-            return
-        if self.paces and route is not None:
-            self.paces[draft.drafter].observe(route, draft.confidences, len(draft.tokens), accepted)
-        self.stats.judged(self.names[draft.drafter], len(draft.tokens), accepted)
-        drafter = self.drafters[draft.drafter]
-        if drafter is not None:
-            with self._drafter_may_fail(draft.drafter):
-                drafter.observe(accepted)
-
-    @contextmanager
-    def _drafter_may_fail(self, index: int) -> Iterator[None]:
-        """A drafter that raises is dropped for the rest of this answer, with a warning."""
-        try:
-            yield
-        except Exception as error:
-            self.drafters[index] = None
-            self.stats.drafter_failed = True
-            left = "drafts" if all(drafter is None for drafter in self.drafters) else "it"
-            warnings.warn(f"the drafter failed ({error}); going on without {left}", RuntimeWarning, stacklevel=2)
 
     def _decided_by_full(self, draft: Draft, logits: Floats) -> Block:
         """The full verifier's own tokens, as far as the draft agrees and one more."""
@@ -282,7 +201,7 @@ class Generation:
         draft = self._propose(self.text)
         n = len(draft.tokens)
         block = self._decided_by_full(draft, self.verifier.full([self.text[-1], *draft.tokens], n + 1))
-        self._observe("full", draft, common_prefix(block.tokens, draft.tokens))
+        self.drafting.observe("full", draft, common_prefix(block.tokens, draft.tokens))
         return self._settle(block)
 
     def _exact(self) -> Block:
@@ -298,24 +217,28 @@ class Generation:
                 draft = proposed.tokens
                 if not draft:
                     break
-                verdict = judge(self.rule, draft, verifier.slim([so_far[-1], *draft]), ahead, self.end_tokens)
+                slim = verifier.slim([so_far[-1], *draft])
+                verdict = judge(self.rule, draft, slim, ahead, self.end_tokens)
                 self._count(verdict)
                 # what the slim verifier is unsure of goes to the full one as it was drafted
                 kept = len(draft) if verdict.region is Region.C else verdict.kept
                 shown.append((proposed, len(candidates), kept))
                 candidates += draft[:kept]
                 verifier.rewind(base + len(candidates))
-                sure = verdict.sure and verdict.token not in self.end_tokens
+                if sure := verdict.sure:
+                    # as the full verifier will choose, with its random numbers
+                    token = ahead.choose(slim[kept]) if ahead.is_distribution else verdict.token
+                    sure = token not in self.end_tokens
                 if sure:
-                    ahead.accept(verdict.token)
-                    candidates.append(verdict.token)
+                    ahead.accept(token)
+                    candidates.append(token)
         # a last candidate that no pass has seen is left out: the full pass gives that position its token anyway
         del candidates[max(0, verifier.n_kv - base) :]
         logits = verifier.full([] if verifier.n_kv == base + len(candidates) else self.text[-1:], len(candidates) + 1)
         block = self._decided_by_full(Draft(candidates), logits)
         agreed = common_prefix(block.tokens, candidates)
         for proposed, start, kept in shown:
-            self._observe("slim" if start <= agreed else None, proposed, max(0, min(kept, agreed - start)))
+            self.drafting.observe("slim" if start <= agreed else None, proposed, max(0, min(kept, agreed - start)))
         return self._settle(block)
 
     def _tiered(self) -> Block:
@@ -355,7 +278,7 @@ class Generation:
                 sampler.accept(token)
             block.tokens.append(token)
             block.tiers.append(Tier.SLIM)
-        self._observe("slim", draft, verdict.kept)
+        self.drafting.observe("slim", draft, verdict.kept)
         return self._settle(block)
 
     def _escalated(self, draft: Draft, kept: int, tokens: list[int], *, seen: bool = True) -> Block:
@@ -401,7 +324,7 @@ class Generation:
         self.budget.earn(len(decided))
         self.stats.audited["C"] += len(decided)
         self.stats.deviations["C"] += len(lenient)
-        self._observe("slim" if seen else "full", draft, kept + common_prefix(decided, draft.tokens[kept:]))
+        self.drafting.observe("slim" if seen else "full", draft, kept + common_prefix(decided, draft.tokens[kept:]))
         tiers = [Tier.DRAFT] * kept + [Tier.DRAFT if i in lenient else Tier.FULL for i in range(len(decided))]
         return self._settle(Block(draft.tokens[:kept] + decided, tiers, logits[row - kept :]))
 

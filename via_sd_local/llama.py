@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from . import catalog
 from .api import chat
 from .api.adopted import AdoptedContext, AdoptedModel, AdoptedSession
 from .api.low_level import LowLevel, Original
+from .api.pretrained import fetch
 from .api.prompt import check_ignored, read_prompt
 from .api.request import (
     RANDOM_SEED,
@@ -28,10 +30,11 @@ from .api.request import (
 )
 from .api.responses import Envelope, usage_of
 from .api.runner import Runner
+from .api.verbose import show_log
 from .binding import interrupts_after, llama, take_errors
 from .drafter_adapter import LlamaDraftModelDrafter
 from .drafters import Drafter
-from .errors import ModelError
+from .placement import DEFAULT, Placement
 from .samplers import make_sampler
 from .settings import Settings
 
@@ -55,6 +58,7 @@ class Llama(LowLevel):
         profile: str | None = "auto",
         max_deviation: float | None = None,
         draft_tokens: int | None = None,
+        draft_mask: str | None = None,
         mask: str | None = None,
         thresholds: str | None = None,
         draft_n_gpu_layers: int | None = None,
@@ -84,6 +88,7 @@ class Llama(LowLevel):
             "profile": profile,
             "max_deviation": max_deviation,
             "draft_tokens": draft_tokens,
+            "draft_mask": draft_mask,
             "mask": mask,
             "thresholds": thresholds,
             "draft_n_gpu_layers": draft_n_gpu_layers,
@@ -92,8 +97,13 @@ class Llama(LowLevel):
         unknown = set(original) - set(inspect.signature(Original.__init__).parameters) - _OBSOLETE
         if unknown:
             warnings.warn(f"Llama does not know the argument {min(unknown)!r}", RuntimeWarning, stacklevel=2)
+        if profile not in ("auto", None):
+            raise ValueError(
+                f"profile is {profile!r}; routing profiles are not supported here yet, give mask and thresholds"
+            )
         if draft_model is not None and not (draft_model_path is None and drafter == "auto"):
             raise ValueError("draft_model is a drafter; give one of draft_model, draft_model_path and drafter")
+        show_log(verbose)
         try:
             with interrupts_after():
                 self._load_original(_file_of(model_path), verbose, original)
@@ -112,7 +122,7 @@ class Llama(LowLevel):
             reasons = take_errors()
             if not reasons:
                 raise
-            raise ModelError(f"{error}: {reasons[0].strip()}") from None
+            raise ValueError(f"{error}: {reasons[0].strip()}") from None
         self.input_ids = np.zeros(self._n_ctx, dtype=np.intc)
 
     def _load_engine(self) -> None:
@@ -124,10 +134,12 @@ class Llama(LowLevel):
         given = self._ours["drafter"] if not isinstance(self._ours["drafter"], str) else None
         if self.draft_model is not None:
             given = LlamaDraftModelDrafter(self.draft_model)
+        placement, draft_placement = self._placements()
         settings = Settings(
             self.model_path,
             draft=self._ours["draft_model_path"],
             drafter="lookup" if given is not None else self._ours["drafter"],
+            draft_mask=self._ours["draft_mask"],
             mode=self._ours["mode"],
             profile=self._ours["profile"],
             mask=self._ours["mask"],
@@ -136,8 +148,10 @@ class Llama(LowLevel):
             draft_tokens=self._ours["draft_tokens"],
             n_ctx=self._n_ctx,
             threads=self.n_threads,
+            placement=placement,
+            draft_placement=draft_placement,
         )
-        context = AdoptedContext(AdoptedModel(self.model_path, model), self._ctx.ctx)
+        context = AdoptedContext(AdoptedModel(self.model_path, model, placement), self._ctx.ctx)
         keeps_all = self.context_params.swa_full or not llama.llama_model_n_swa(model)
         if not keeps_all and settings.resolved_drafter != "none":
             raise ValueError(
@@ -147,6 +161,17 @@ class Llama(LowLevel):
         self._stack.callback(session.close)
         self._runner = Runner(self, session, logits_all=self._logits_all)
         self._use_one_bos()
+
+    def _placements(self) -> tuple[Placement, Placement]:
+        """Where the verifier lies, and where the draft model is to lie: the same, unless asked otherwise."""
+        layers = min(self.model_params.n_gpu_layers, llama.llama_model_n_layer(self._model.model) + 1)
+        placement = Placement(n_gpu_layers=layers)
+        if self._ours["draft_model_path"] is None:
+            if self._ours["draft_n_gpu_layers"] is not None:
+                raise ValueError("draft_n_gpu_layers is given, but there is no draft model (draft_model_path)")
+            return placement, DEFAULT
+        wanted = self._ours["draft_n_gpu_layers"]
+        return placement, placement if wanted is None else Placement(n_gpu_layers=wanted)
 
     def _use_one_bos(self) -> None:
         """Let the file's chat templates have a BOS where the model wants one, whether they write it or not."""
@@ -282,38 +307,38 @@ class Llama(LowLevel):
         cls,
         repo_id: str,
         filename: str | None,
-        *args: Any,
+        additional_files: list[str] | None = None,
+        local_dir: str | os.PathLike[str] | None = None,
+        local_dir_use_symlinks: bool | str = "auto",
+        cache_dir: str | os.PathLike[str] | None = None,
+        *,
         draft_repo_id: str | None = None,
         draft_filename: str | None = None,
         **kwargs: Any,
     ) -> Llama:
-        """Fetch a model from the hub, and a draft model if `draft_repo_id` (default: the same) and `draft_filename` ask
-        for one; the other arguments are llama-cpp-python's, then the constructor's.
+        """Fetch a model from the hub, and a draft model if `draft_filename` names one; file names may be patterns.
+
+        `draft_repo_id` is the same repository unless it is given. `kwargs` go to the constructor. Raises ValueError for
+        a name that fits no file or several, ModelError where the hub cannot be reached.
         """
-        places = {name: kwargs[name] for name in ("local_dir", "cache_dir", "local_dir_use_symlinks") if name in kwargs}
-        if (draft_repo_id or draft_filename) and kwargs.get("draft_model_path") is not None:
-            raise ValueError("draft_model_path and draft_filename both name a draft model; give one of them")
+        check_ignored(local_dir_use_symlinks=(local_dir_use_symlinks, "auto"))
         if draft_repo_id is not None and draft_filename is None:
             raise ValueError(f"draft_repo_id is {draft_repo_id!r}; name the file in it, too (draft_filename)")
         if draft_filename is not None:
-            kwargs["draft_model_path"] = _fetch(_PathOnly, draft_repo_id or repo_id, draft_filename, **places).path
-        fetched: Llama = _fetch(cls, repo_id, filename, *args, **kwargs)
-        return fetched
+            if kwargs.get("draft_model_path") is not None:
+                raise ValueError("draft_filename and draft_model_path both name a draft model; give one of them")
+            kwargs["draft_model_path"] = fetch(
+                draft_repo_id or repo_id, draft_filename, local_dir=local_dir, cache_dir=cache_dir
+            )
+        path = fetch(repo_id, filename, additional_files, local_dir=local_dir, cache_dir=cache_dir)
+        return cls(path, **kwargs)
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
         return {**state, **self._ours}
 
 
-class _PathOnly:
-    """Stands for `Llama` where only the file is wanted."""
-
-    def __init__(self, model_path: str) -> None:
-        self.path = model_path
-
-
 _CHAT = inspect.signature(Original.create_chat_completion)
-_fetch: Any = Original.from_pretrained.__func__  # type: ignore[attr-defined]
 
 
 def _file_of(model: str) -> str:

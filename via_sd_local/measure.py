@@ -19,7 +19,7 @@ from .tiers import Recorder, Verifier, ignore
 
 SECONDS = 2.5  # for all of it, but for the pass that is running then
 _SIZES = (1, 4, 2, 8, 3, 5, 6, 16, 7, 12, 32)  # the most telling first
-_VERSION = 2
+_VERSION = 3
 
 
 def costs_of(verifier: Verifier, drafters: Sequence[Drafter]) -> Costs:

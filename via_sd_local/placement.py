@@ -25,8 +25,9 @@ class Placement:
     `devices` names those to use, as `via-sd-local doctor` lists them (empty: every local GPU, after the servers' ones).
     `tensor_split` is each device's share of the layers, in any unit (empty: by free memory). `main_gpu` is the index of
     the device that gets everything where `split_mode` is `none`. `type_k` and `type_v` are the number formats of the
-    cache. `offload_kqv` keeps it on the devices. `rpc_servers` are `host:port`; their traffic is neither encrypted nor
-    authenticated.
+    cache. `flash_attn` auto is llama.cpp's own choice on devices, and off on a CPU, where flash attention is slower the
+    longer the text is (unless the cache is quantised). `offload_kqv` keeps the cache on the devices. `rpc_servers` are
+    `host:port`; their traffic is neither encrypted nor authenticated.
     """
 
     n_gpu_layers: int = ALL_LAYERS
@@ -80,6 +81,11 @@ class Placement:
         if self.use_mlock:
             return 3 if self.use_mmap else 2
         return -1 if self.use_mmap else 0
+
+    def flash_attn_type(self, n_devices: int) -> int:
+        """llama.cpp's `llama_flash_attn_type` for a model on so many devices beside the CPU."""
+        plain = n_devices == 0 and not {self.type_k, self.type_v} & _QUANTISED
+        return FLASH_ATTN["off" if plain and self.flash_attn == "auto" else self.flash_attn]
 
 
 DEFAULT = Placement()

@@ -37,7 +37,12 @@ def _add(group: argparse._ArgumentGroup, prefix: str) -> None:
         default=DEFAULT.split_mode,
     )
     add("devices", "the devices to use, as `doctor` names them (default: all GPUs)", metavar="NAME,…", default="")
-    add("flash-attn", "fused attention (default: auto)", choices=tuple(FLASH_ATTN), default=DEFAULT.flash_attn)
+    add(
+        "flash-attn",
+        "fused attention (default: auto, which is off on a CPU)",
+        choices=tuple(FLASH_ATTN),
+        default=DEFAULT.flash_attn,
+    )
     for letter, value in (("k", DEFAULT.type_k), ("v", DEFAULT.type_v)):
         text = f"number format of the cache's {letter.upper()}, one of {', '.join(CACHE_TYPES)} (default: {value})"
         add(f"cache-type-{letter}", text, metavar="TYPE", default=value)

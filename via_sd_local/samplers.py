@@ -12,7 +12,17 @@ from .arrays import Floats
 from .binding import llama
 from .json_schema import grammar_of
 from .model import Model
-from .sampling import Distribution, LogitsProcessor, Sampler, SamplingParams, TemperatureSampler
+from .noise import Noise
+from .sampling import (
+    Distribution,
+    LogitsProcessor,
+    Proposal,
+    Sampler,
+    SamplingParams,
+    TemperatureSampler,
+    best,
+    sample,
+)
 
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])  # llama_token_data
 
@@ -47,6 +57,8 @@ class ChainSampler:
         self._processors = tuple(processors)
         self._text = list(text) if processors else []
         self._random = np.random.default_rng(params.seed)
+        self._noise = Noise(int(self._random.integers(2**63)))
+        self._position = 0
         self._ids = np.arange(self._n_vocab, dtype=np.int32)
         self._candidates = np.zeros(self._n_vocab, dtype=_CANDIDATE)
         self._edit = _Chain(_editors(model, params))
@@ -92,18 +104,33 @@ class ChainSampler:
         if not self.is_distribution:
             kept, selected = self._apply(self._shape, self.processed(logits))
             return int(kept["id"][selected])
-        return self.distribution(logits).draw(self._random.random())
+        return self.take(logits).token
+
+    def take(self, logits: Floats) -> Proposal:
+        if self.greedy:
+            return best(self.processed(logits))
+        found = self.distribution(logits)
+        index = self._noise.winner(self._position, found.probabilities, found.tokens)
+        return Proposal(int(found.tokens[index]), float(found.probabilities[index]))
+
+    def propose(self, logits: Floats) -> Proposal:
+        if self.greedy or not self.is_distribution:
+            return best(self.processed(logits))
+        return sample(self.distribution(logits), self._random)
 
     def accept(self, token: int) -> None:
         self._edit.accept(token)
+        self._position += 1
         if self._processors:
             self._text.append(token)
 
-    def fork(self) -> ChainSampler:
+    def fork(self, *, fresh: bool = False) -> ChainSampler:
         twin = object.__new__(ChainSampler)
         twin.__dict__.update(self.__dict__)
         twin._text = list(self._text)
         twin._random = self._random.spawn(1)[0]
+        if fresh:
+            twin._noise = Noise(int(twin._random.integers(2**63)))
         twin._edit, twin._shape = self._edit.clone(), self._shape.clone()
         return twin
 

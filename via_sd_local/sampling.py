@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .arrays import Floats
+from .noise import Noise
 
 # (all tokens so far, logits of the next one) → logits, as llama-cpp-python's logits_processor
 LogitsProcessor: TypeAlias = Callable[[npt.NDArray[np.intc], Floats], Floats]
@@ -145,6 +147,15 @@ def accept_or_resample(q: Distribution, p: Distribution, token: int, random: np.
     return residual(q, p).draw(random.random())
 
 
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A token for a draft, its probability, and the distribution that it is a sample of; None if it is no sample."""
+
+    token: int
+    probability: float
+    source: Distribution | None = None
+
+
 class Sampler(Protocol):
     """The target distribution of one generation, as it stands after the tokens accepted so far."""
 
@@ -172,15 +183,27 @@ class Sampler(Protocol):
         ...
 
     def choose(self, logits: Floats) -> int:
-        """Draw the next token."""
+        """Draw the next token; asked again before `accept`, it gives the same one (but for mirostat)."""
+        ...
+
+    def take(self, logits: Floats) -> Proposal:
+        """The same, with its probability; needs a distribution."""
+        ...
+
+    def propose(self, logits: Floats) -> Proposal:
+        """A token for a draft, of a drafter's logits."""
         ...
 
     def accept(self, token: int) -> None:
         """The token follows: penalties and grammar move on."""
         ...
 
-    def fork(self) -> Sampler:
-        """A sampler in the same state, for looking ahead, with random numbers of its own; `close` it."""
+    def fork(self, *, fresh: bool = False) -> Sampler:
+        """A sampler in the same state, for looking ahead; `close` it.
+
+        It has random numbers of its own, but `choose` draws as the original does at the same position; not so if it is
+        to be `fresh`.
+        """
         ...
 
     def close(self) -> None:
@@ -191,18 +214,19 @@ class Sampler(Protocol):
 class TemperatureSampler:
     """argmax at temperature 0, else a sample of softmax(logits / temperature); nothing depends on the text.
 
-    `choose` draws exactly one random number, so lossless modes that compare draws with drafts, and so call it once for
-    each token that they emit, give the text that plain decoding gives with the same seed.
+    What `choose` draws depends on the seed and the number of accepted tokens alone, so lossless modes that compare
+    draws with drafts give the text that plain decoding gives with the same seed.
     """
 
     is_distribution = True
 
-    def __init__(self, temperature: float = 0.0, seed: int | np.random.Generator | None = None) -> None:
-        """`seed` may be a generator, too. ValueError for a negative temperature or seed."""
-        generator = isinstance(seed, np.random.Generator)
-        SamplingParams(temperature=temperature, seed=None if generator else seed)  # type: ignore[arg-type]
+    def __init__(self, temperature: float = 0.0, seed: int | None = None) -> None:
+        """ValueError for a negative temperature or seed."""
+        SamplingParams(temperature=temperature, seed=seed)
         self.temperature = temperature
         self._random = np.random.default_rng(seed)
+        self._noise = Noise(int(self._random.integers(2**63)))
+        self._position = 0
 
     @property
     def greedy(self) -> bool:
@@ -223,27 +247,62 @@ class TemperatureSampler:
         return Distribution.softmax(tokens, logits / np.float32(self.temperature))
 
     def choose(self, logits: Floats) -> int:
+        return int(logits.argmax()) if self.greedy else self.take(logits).token
+
+    def take(self, logits: Floats) -> Proposal:
         if self.greedy:
-            return int(logits.argmax())
-        return self.distribution(logits).draw(self._random.random())
+            return best(logits)
+        weights = np.exp((logits - logits.max()) / np.float32(self.temperature))
+        token = self._noise.winner(self._position, weights)
+        return Proposal(token, float(weights[token] / weights.sum()))
+
+    def propose(self, logits: Floats) -> Proposal:
+        return best(logits) if self.greedy else sample(self.distribution(logits), self._random)
 
     def accept(self, token: int) -> None:
-        """Nothing depends on it."""
+        self._position += 1
 
-    def fork(self) -> TemperatureSampler:
-        return TemperatureSampler(self.temperature, self._random.spawn(1)[0])
+    def fork(self, *, fresh: bool = False) -> TemperatureSampler:
+        twin = copy(self)
+        twin._random = self._random.spawn(1)[0]
+        if fresh:
+            twin._noise = Noise(int(twin._random.integers(2**63)))
+        return twin
 
     def close(self) -> None:
         """It holds nothing."""
 
 
-class Best:
-    """A sampler that takes its best token in place of a draw: for drafts that must not use up random numbers."""
+def best(logits: Floats) -> Proposal:
+    """The best token, which is no sample."""
+    token = int(logits.argmax())
+    return Proposal(token, softmax_of(logits, token))
 
-    greedy = is_distribution = True
 
-    def __init__(self, sampler: Sampler) -> None:
+def sample(source: Distribution, random: np.random.Generator) -> Proposal:
+    """A sample of a distribution."""
+    token = source.draw(random.random())
+    return Proposal(token, source.probability(token), source)
+
+
+class Shown:
+    """A sampler as a drafter sees it whose drafts are compared with the target's own choices.
+
+    Its proposals are no samples: `likeness` takes the token that the target would choose if the drafter's logits were
+    its own, so that the two mostly agree; else they are the drafter's best.
+    """
+
+    def __init__(self, sampler: Sampler, *, likeness: bool) -> None:
         self._sampler = sampler
+        self._likeness = likeness
+
+    @property
+    def greedy(self) -> bool:
+        return self._sampler.greedy
+
+    @property
+    def is_distribution(self) -> bool:
+        return self._sampler.is_distribution
 
     @property
     def random(self) -> np.random.Generator:
@@ -253,16 +312,24 @@ class Best:
         return self._sampler.processed(logits)
 
     def distribution(self, logits: Floats) -> Distribution:
-        return Distribution(np.array([self.choose(logits)], np.int32), np.ones(1))
+        return self._sampler.distribution(logits)
 
     def choose(self, logits: Floats) -> int:
-        return int(self._sampler.processed(logits).argmax())
+        return self._sampler.choose(logits)
+
+    def take(self, logits: Floats) -> Proposal:
+        return self._sampler.take(logits)
+
+    def propose(self, logits: Floats) -> Proposal:
+        if self._likeness and self.is_distribution:
+            return self._sampler.take(logits)
+        return best(self._sampler.processed(logits))
 
     def accept(self, token: int) -> None:
         self._sampler.accept(token)
 
-    def fork(self) -> Best:
-        return Best(self._sampler.fork())
+    def fork(self, *, fresh: bool = False) -> Shown:
+        return Shown(self._sampler.fork(fresh=fresh), likeness=self._likeness)
 
     def close(self) -> None:
         self._sampler.close()

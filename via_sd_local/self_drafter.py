@@ -42,7 +42,7 @@ class SelfDrafter:
         wants_more: WantsMore = always,
         unchanged: int = 0,
     ) -> Draft:
-        """Greedily where the sampler is greedy, else drawn from the masked model's distribution under its settings."""
+        """As the sampler proposes, from the logits of the masked model."""
         verifier = self._verifier
         if verifier.n_kv != len(text) - 1:
             raise ValueError(f"the text has {len(text)} tokens, and the verifier's cache {verifier.n_kv}, not one less")

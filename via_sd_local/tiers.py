@@ -74,10 +74,12 @@ class Tracked:
 
     @contextmanager
     def _pass(self) -> Iterator[None]:
-        """Around every change of the cache: an error in between leaves it marked as unknown.
+        """Around every change of the cache: an error in between leaves it marked as unknown, until it is reset.
 
         Of a pass that Ctrl-C ended nothing stays.
         """
+        if self._broken:
+            raise NativeError(f"{self.model.path.name}: the KV cache is unknown after a pass that failed")
         if interrupted():
             raise KeyboardInterrupt
         with interrupts_after():
@@ -255,7 +257,7 @@ class Verifier(Tracked):
         Yields a function from the next token to the logits after it, `[n_vocab]`, which are valid until its next call.
         At the end the cache is as it was, whatever happened in between.
         """
-        n, was_broken, skipped = self.n_kv, self._broken, mask.to_bytes()
+        n, skipped = self.n_kv, mask.to_bytes()
 
         def decode(token: int) -> Floats:
             with self._pass():
@@ -273,11 +275,11 @@ class Verifier(Tracked):
         try:
             yield decode
         finally:
-            self._broken = True
-            if not self.context.remove(n):  # also what a pass left that was cut short
+            with interrupts_after():
+                self._broken = not self.context.remove(n)  # also what a pass left that was cut short
+                del self.cells[n:]
+            if self._broken:
                 raise NativeError(f"{self.model.path.name}: the KV cache cannot forget position {n} and what follows")
-            del self.cells[n:]
-            self._broken = was_broken
 
     #
     # resume: layers below the first skipped sublayer are the same in both tiers, so a full pass over tokens that a

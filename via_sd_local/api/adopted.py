@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ..binding import llama
 from ..context import Context
+from ..devices import default_devices, local_devices
 from ..drafters import Drafter
 from ..mask import LayerMask
 from ..model import Model
-from ..placement import DEFAULT
+from ..placement import Placement
 from ..session import Session
 from ..settings import Settings
 from ..tiers import Verifier
@@ -20,9 +20,9 @@ from ..tiers import Verifier
 class AdoptedModel(Model):
     """A model that someone else frees."""
 
-    def __init__(self, path: str | Path, handle: int) -> None:
-        self.path = Path(path)
-        self.placement, self.servers, self.n_devices = DEFAULT, None, 0
+    def __init__(self, path: str | Path, handle: int, placement: Placement) -> None:
+        self.path, self.placement, self.servers = Path(path), placement, None
+        self.n_devices = len(default_devices(local_devices())) if placement.n_gpu_layers else 0
         self._take(handle)
 
     def close(self) -> None:
@@ -64,11 +64,11 @@ class AdoptedSession(Session):
         self._draft_threads = draft_threads or settings.threads
         super().__init__(settings)
 
-    def _load_model(self, *args: Any, **options: Any) -> Model:
-        if not self._models:
-            self._models.append(self._context.model)
-            return self._context.model
-        return super()._load_model(*args, **options)
+    def _load_model(self, name: str, placement: Placement) -> Model:
+        if self._models:
+            return super()._load_model(name, placement)
+        self._models.append(self._context.model)
+        return self._context.model
 
     def _n_ctx(self, settings: Settings) -> int:
         return self._context.n_ctx

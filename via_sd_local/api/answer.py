@@ -65,7 +65,7 @@ class Answer:
         self._logprobs, self._offset, self._keep = logprobs, offset, keep
         self._echo = echo
         scores = echo is not None and logprobs is not None
-        self._scored = _ScoredPrompt(prompt, skip, pieces, logprobs or 0) if scores else None
+        self._scored = _ScoredPrompt(prompt, echo or "", skip, pieces, logprobs or 0) if scores else None
         self._waiting: deque[_Waiting] = deque()
         self._known = self._shown = 0  # characters of the answer: decided, and free of stops
         self._stopped = False
@@ -129,10 +129,11 @@ class Answer:
 class _ScoredPrompt:
     """The entries of an echoed prompt, from its token `skip` on."""
 
-    def __init__(self, prompt: Sequence[int], skip: int, pieces: Pieces, n: int) -> None:
+    def __init__(self, prompt: Sequence[int], text: str, skip: int, pieces: Pieces, n: int) -> None:
         self._prompt, self._skip, self._pieces, self._top = prompt, skip, pieces, n
         first = pieces.alone(prompt[skip]) if skip < len(prompt) else ""
-        self._offset = len(first)
+        # SentencePiece puts a blank before the text
+        self._offset = len(first) - (first[:1] == " " != text[:1])
         self.entries = [TokenLogprobs(first, 0, None, None)] if skip < len(prompt) else []
 
     def see(self, start: int, logits: Floats) -> None:

@@ -92,7 +92,7 @@ def _utf8(text: str) -> bytes:
 
 
 def check_ignored(**values: tuple[Any, Any]) -> None:
-    """Warn about settings that llama.cpp no longer has, where they are not at their defaults."""
+    """Warn about settings that the libraries behind us no longer have, where they are not at their defaults."""
     for name, (value, default) in values.items():
         if value != default:
-            warnings.warn(f"{name} has no effect: llama.cpp no longer has this", RuntimeWarning, stacklevel=4)
+            warnings.warn(f"{name} has no effect any more", RuntimeWarning, stacklevel=4)

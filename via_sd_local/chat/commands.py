@@ -136,7 +136,9 @@ def _say_mode(chat: Chat) -> None:
     engine = chat.dialogue.session.engine
     parts = [f"mode {engine.policy.mode.value}"]
     if engine.policy.mode is not Mode.PLAIN:
-        parts.append(f"drafts by {settings.draft or 'lookup'}")
+        names = {"model": settings.draft, "self": f"the verifier without {settings.draft_mask}"}
+        drafters = [names.get(name) or name for name in settings.resolved_drafter.split("+")]
+        parts.append(f"drafts by {', then '.join(drafters)}")
     if engine.policy.mode in (Mode.EXACT, Mode.TIERED):
         parts.append(f"the slim tier skips {engine.verifier.mask}")
     chat.display.note(f"({', '.join(parts)})")
@@ -246,7 +248,7 @@ def _exit(_chat: Chat, _argument: str) -> None:
 COMMANDS = (
     Command("/stats", "", "figures of the last answer", _stats),
     Command("/mode", "[MODE [LAYERS]]", "plain, sd, exact or tiered; LAYERS: what the slim tier skips", _mode),
-    Command("/draft", "[MODEL]", "the draft model; lookup: from the text itself; none: no drafts", _draft),
+    Command("/draft", "[DRAFTER]", "a model, lookup (from the text itself), lookup+MODEL, self LAYERS, none", _draft),
     Command("/colors", "", "tokens in the colour of the tier that decided them, on or off", _colors),
     Command("/system", "[TEXT]", "the system message; none: without one", _system),
     Command("/regen", "[TEMPERATURE]", "answer the last message again", _regen),

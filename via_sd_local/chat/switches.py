@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..placement import DEFAULT
 from ..policy import Mode
 from ..settings import MODES, Settings
+
+_SLIM = (Mode.EXACT.value, Mode.TIERED.value)
 
 
 class Switches:
@@ -13,51 +16,73 @@ class Switches:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self._drafter = (settings.drafter, settings.draft)
-        self._slim = (settings.mask, settings.thresholds, settings.max_deviation)
+        self._drafting = settings  # the last ones with a drafter, if any had one
+        self._slim = settings  # the last ones with a slim tier, if any had one
+        self._max_deviation = settings.max_deviation
 
     def use(self, settings: Settings) -> None:
         """These are in force now."""
         self.settings = settings
         if settings.resolved_drafter != "none":
-            self._drafter = (settings.drafter, settings.draft)
+            self._drafting = settings
         if settings.mask is not None:
-            self._slim = (settings.mask, settings.thresholds, settings.max_deviation or self._slim[2])
+            self._slim = settings
+        if settings.max_deviation is not None:
+            self._max_deviation = settings.max_deviation
 
     def with_mode(self, mode: str, mask: str | None = None) -> Settings:
         """The settings for a mode, its slim tier with this mask or the one before; ValueError if it lacks something."""
         if mode not in MODES:
             raise ValueError(f"mode is {mode!r}; it is one of {', '.join(MODES)}")
-        drafter, draft = self._drafter
-        has_drafter = draft is not None or drafter == "lookup"
+        drafting, slim = self._drafting, self._slim
+        has_drafter = drafting.resolved_drafter != "none"
         if mode == "auto" and not (has_drafter and self.settings.profile):
             mode = "sd" if has_drafter else "plain"
-        if mode == "plain":
-            drafter, draft = "none", None
-        elif not has_drafter:
+        drafts, has_slim = mode != Mode.PLAIN.value, mode in _SLIM
+        if drafts and not has_drafter:
             raise ValueError(f"mode {mode!r} needs a drafter; choose one with /draft MODEL or /draft lookup")
-        slim = mode in (Mode.EXACT.value, Mode.TIERED.value)
-        before, thresholds, max_deviation = self._slim
-        if slim and not (mask or before or self.settings.profile):
+        if has_slim and not (mask or slim.mask or self.settings.profile):
             raise ValueError(f"mode {mode!r} needs to know which layers to skip; e.g. /mode {mode} 12-17")
-        if mask and not slim:
+        if mask and not has_slim:
             raise ValueError(f"mode {mode!r} has no slim tier that could skip layers {mask!r}; leave them out")
         return replace(
             self.settings,
             mode=mode,
-            drafter=drafter,
-            draft=draft,
-            mask=(mask or before) if slim else None,
-            thresholds=thresholds if slim else None,
-            max_deviation=max_deviation if mode in (Mode.TIERED.value, "auto") else None,
+            mask=(mask or slim.mask) if has_slim else None,
+            thresholds=slim.thresholds if has_slim else None,
+            max_deviation=self._max_deviation if mode in (Mode.TIERED.value, "auto") else None,
+            drafter=drafting.drafter if drafts else "none",
+            draft=drafting.draft if drafts else None,
+            draft_mask=drafting.draft_mask if drafts else None,
+            draft_placement=drafting.draft_placement if drafts else DEFAULT,
         )
 
-    def with_drafter(self, name: str) -> Settings:
-        """The settings with a draft model, with `lookup`, or with `none`, which is mode plain."""
-        if name == "none":
+    def with_drafter(self, text: str) -> Settings:
+        """The settings with another drafter: a model, `lookup`, `lookup+MODEL`, or `self LAYERS`; `none`: mode plain.
+
+        In mode plain, a drafter means mode sd.
+        """
+        if text == "none":
             return self.with_mode("plain")
-        drafter, draft = ("lookup", None) if name == "lookup" else ("auto", name)
+        name, _, layers = text.partition(" ")
+        draft = draft_mask = None
+        if name in ("self", "lookup+self"):
+            if not layers:
+                raise ValueError(f"drafter {name!r} needs to know which layers to skip; e.g. /draft {name} 8-25")
+            drafter, draft_mask = name, layers.strip()
+        elif text == "lookup":
+            drafter = "lookup"
+        elif text.startswith("lookup+"):
+            drafter, draft = "lookup+model", text.removeprefix("lookup+")
+        else:
+            drafter, draft = "model", text
         mode = self.settings.resolved_mode
-        if mode is Mode.PLAIN:
-            return replace(self.settings, mode="sd", drafter=drafter, draft=draft)
-        return replace(self.settings, mode=mode.value, drafter=drafter, draft=draft)
+        before = self.settings.draft_placement
+        return replace(
+            self.settings,
+            mode=(Mode.SD if mode is Mode.PLAIN else mode).value,
+            drafter=drafter,
+            draft=draft,
+            draft_mask=draft_mask,
+            draft_placement=before if draft is not None else DEFAULT,
+        )

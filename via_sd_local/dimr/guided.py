@@ -15,15 +15,15 @@ from ..mask import LayerMask
 from .objective import Objective, Score
 from .space import Space
 from .strategies import Worth
-from .surrogate import Surrogate
+from .surrogate import Doubles, Surrogate
 
 _ALONE = 0.4  # of the plan, for sublayers alone
 _GROWTH = 0.4  # of what is left then
 _MOST_CANDIDATES = 4  # of a step of growth
 _HOPELESS = 0.3  # where agreement is below, masks are not grown further
-_AROUND = 0.6  # of the exchanges, near the number of sublayers that is worth most
+_AROUND = 0.7  # of the exchanges, near the number of sublayers that is worth most
 _JITTER = 3  # how near
-_GLOBAL = 0.25  # of the proposals, from the model of losses alone
+_GLOBAL = 0.4  # of the proposals, from the model of losses alone
 _TRIES = 24  # to find a proposal that was not tried yet
 
 
@@ -75,7 +75,8 @@ class Guided:
         self._told += 1
         if self._told <= len(self._groups):
             group = self._groups[self._told - 1]
-            self._single[list(group)] = loss / len(group)
+            refused_together = len(group) > 1 and not math.isfinite(loss)  # each of them alone may still be possible
+            self._single[list(group)] = 1.0 if refused_together else loss / len(group)
             if self._told == len(self._groups):
                 self._plan_step()
         elif self._growing:
@@ -124,12 +125,14 @@ class Guided:
         surrogate = self._surrogate()
         for _ in range(_TRIES):
             count = self._choose_count(rng)
-            start = self._nearest(count)
-            weights = surrogate.weights(start, rng)
-            if rng.random() < _GLOBAL or not start:
+            gap = count not in self._front
+            start = self._nearest(count if gap else count + int(rng.integers(-1, 2)))
+            weights = surrogate.weights(start, None if gap else rng)
+            if not start or (not gap and rng.random() < _GLOBAL):
                 chosen = set(islice(self._cheapest(weights), count))
-            else:
-                chosen = self._swap(start, count, weights, rng)
+            else:  # between neighbours on the front, or to fill a gap in it, nothing need be exchanged
+                fewest = 0 if len(start) != count else 1
+                chosen = self._swap(start, count, weights, 0 if gap else min(fewest + int(rng.geometric(0.6)) - 1, 3))
             mask = self._space.mask(chosen)
             if len(chosen) == count and mask not in self._losses:
                 return mask
@@ -140,7 +143,9 @@ class Guided:
         if self._front and rng.random() < _AROUND:
             best = max(self._front, key=lambda count: self._front[count][2])
             return int(np.clip(best + rng.integers(-_JITTER, _JITTER + 1), space.least, space.most))
-        return int(rng.integers(space.least, space.most + 1))
+        last = max(self._front, default=space.most)  # growth may have ended early
+        gaps = [count for count in range(space.least, last) if count not in self._front]
+        return int(rng.choice(gaps)) if gaps else int(rng.integers(space.least, last + 1))
 
     def _nearest(self, count: int) -> set[int]:
         """The sublayers of the front's mask with the nearest number of them."""
@@ -149,20 +154,14 @@ class Guided:
         nearest = min(self._front, key=lambda known: (abs(known - count), known))
         return self._space.sublayers(self._front[nearest][1])
 
-    def _cheapest(self, weights: np.ndarray[tuple[int], np.dtype[np.float64]]) -> list[int]:
+    def _cheapest(self, weights: Doubles) -> list[int]:
         return [int(i) for i in np.argsort(weights, kind="stable") if np.isfinite(weights[i])]
 
-    def _swap(
-        self,
-        start: set[int],
-        count: int,
-        weights: np.ndarray[tuple[int], np.dtype[np.float64]],
-        rng: np.random.Generator,
-    ) -> set[int]:
-        """Exchange one to three of the dearest for the cheapest others, and bring the number to `count`."""
+    def _swap(self, start: set[int], count: int, weights: Doubles, swaps: int) -> set[int]:
+        """Bring the number to `count`, and exchange so many of the dearest for the cheapest others."""
         order = self._cheapest(weights)
         inside, outside = [i for i in order if i in start], [i for i in order if i not in start]
-        swaps = int(min(rng.geometric(0.6), 3, len(inside), len(outside)))
+        swaps = min(swaps, len(inside), len(outside))
         dropped = swaps + max(0, len(start) - count)
         added = swaps + max(0, count - len(start))
         return start.difference(inside[len(inside) - dropped :]).union(outside[:added])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from ..mask import LayerMask
 from .guided import Guided
@@ -20,6 +21,7 @@ from .trial_log import LoggedTrial, TrialLog
 StrategyName: TypeAlias = Literal["guided", "paper", "random"]
 
 STRATEGIES: tuple[StrategyName, ...] = ("guided", "paper", "random")
+_PROBE = 40_961  # the seed of the first trial of a budget in minutes
 _PLANNED = 0.8  # of the evaluations that a budget in minutes seems to allow
 
 
@@ -116,7 +118,8 @@ def search(
     trial_log = TrialLog(log, facts, n_layer) if log is not None else None
     run = _Run(score, space, budget, worth, objective, trial_log, progress, clock)
     try:
-        run.go(lambda plan: make_strategy(strategy, space, seed=seed, objective=objective, worth=worth, plan=plan))
+        with threadpool_limits(1, user_api="blas"):  # a strategy's matrices are small
+            run.go(lambda plan: make_strategy(strategy, space, seed=seed, objective=objective, worth=worth, plan=plan))
     finally:
         if trial_log is not None:
             trial_log.close()
@@ -171,6 +174,7 @@ class _Run:
         self._known: dict[LayerMask, Score | None] = {}
         self._before = 0.0  # seconds of a search that is resumed
         self._started = clock()
+        self._last = 0.0  # seconds at the end of the last trial, as logged
         self.trials: list[Trial] = []
         self.front: tuple[FrontPoint, ...] = ()
         self.best: FrontPoint | None = None
@@ -206,8 +210,8 @@ class _Run:
             return self._budget.evaluations
         assert self._budget.minutes is not None
         if not logged:
-            self._try(self._space.draw(np.random.default_rng(0)))
-        first = logged[0].seconds if logged else self.seconds
+            self._try(self._space.draw(np.random.default_rng(_PROBE)))
+        first = logged[0].seconds if logged else self._last
         return max(1, int(_PLANNED * 60 * self._budget.minutes / max(first, 1e-3)))
 
     def _try(self, mask: LayerMask) -> Trial:
@@ -217,11 +221,12 @@ class _Run:
             except ValueError:  # llama.cpp refuses it
                 self._known[mask] = None
         trial = Trial(mask, self._known[mask])
+        self._last = round(self.seconds, 3)
         if self._log is not None:
-            self._log.append(trial, self.seconds)
+            self._log.append(trial, self._last)
         self._take(trial)
         if self._progress is not None:
-            self._progress(Progress(len(self.trials), self.seconds, self._budget, self.best))
+            self._progress(Progress(len(self.trials), self._last, self._budget, self.best))
         return trial
 
     def _take(self, trial: Trial) -> None:

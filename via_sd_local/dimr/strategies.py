@@ -15,6 +15,11 @@ import numpy as np
 from ..mask import LayerMask
 from .objective import Objective, Score
 from .space import Space
+from .surrogate import Doubles
+
+_FEWEST = 5  # trials before the first fit
+_OBSERVED = 120  # trials that a fit sees: half of them the best ones, half the latest
+_CANDIDATES = 500  # of each kind
 
 Worth: TypeAlias = Callable[[LayerMask, Score], float]  # higher is better, e.g. expected tokens a second
 
@@ -114,26 +119,23 @@ class Paper:
         return space.mask(chosen)
 
 
-_FEWEST = 5  # trials before the first fit
-_OBSERVED = 120  # trials that a fit sees: half of them the best ones, half the latest
-_CANDIDATES = 500  # of each kind
-
-
 def _expected_improvement(
-    bits: np.ndarray[tuple[int, int], np.dtype[np.float64]],
-    losses: np.ndarray[tuple[int], np.dtype[np.float64]],
-    candidates: np.ndarray[tuple[int, int], np.dtype[np.float64]],
-) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    bits: Doubles,
+    losses: Doubles,
+    candidates: Doubles,
+) -> Doubles:
     """Of each candidate over the best loss, `[len(candidates)]`."""
     from skopt.acquisition import gaussian_ei  # takes a second to import
     from skopt.learning import GaussianProcessRegressor
     from skopt.learning.gaussian_process.kernels import ConstantKernel, Matern
+    from threadpoolctl import threadpool_limits  # scikit-learn's own dependency
 
     scale = np.sqrt(bits.shape[1])
     kernel = ConstantKernel(1.0, (0.01, 1e3)) * Matern(scale / 2, (0.05 * scale, 10 * scale), nu=2.5)
     process = GaussianProcessRegressor(kernel, noise="gaussian", normalize_y=True, random_state=0)
-    with warnings.catch_warnings():
+    # threads of BLAS cost more than they gain on matrices of this size, and everything where other programs run
+    with warnings.catch_warnings(), threadpool_limits(1, user_api="blas"):
         warnings.simplefilter("ignore")  # a hyperparameter at its bound is no fault here
         process.fit(bits, losses)
-        gains: np.ndarray[tuple[int], np.dtype[np.float64]] = gaussian_ei(candidates, process, y_opt=losses.min())
+        gains: Doubles = gaussian_ei(candidates, process, y_opt=losses.min())
     return gains

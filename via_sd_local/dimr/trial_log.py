@@ -57,7 +57,7 @@ class TrialLog:
         """Log a trial."""
         self.trials.append(LoggedTrial(trial, seconds))
         score = None if trial.score is None else trial.score.to_json()
-        self._write({"mask": str(trial.mask), "score": score, "seconds": round(seconds, 3)})
+        self._write({"mask": str(trial.mask), "score": score, "seconds": seconds})
 
     def close(self) -> None:
         if self._file is not None:
@@ -69,6 +69,8 @@ class TrialLog:
 
     def _read(self, header: Mapping[str, Any], n_layer: int) -> int:
         """Take in the whole lines of an existing log; returns their length in bytes."""
+        if self.path.exists() and not self.path.is_file():
+            raise ValueError(f"{self.path}: the search's log is to be a file, not a folder or a device")
         try:
             lines = self.path.read_bytes().splitlines(keepends=True)
         except FileNotFoundError:
@@ -103,9 +105,7 @@ class TrialLog:
         if self._file is None:
             return
         try:
-            line = json.dumps(data).encode() + b"\n"
-            if self._file.write(line) != len(line):
-                raise OSError(errno.ENOSPC, "only a part of a line was written")
+            _write_line(self._file, json.dumps(data).encode() + b"\n")
         except OSError as error:
             self._give_up(error)
 
@@ -119,6 +119,11 @@ class TrialLog:
             RuntimeWarning,
             stacklevel=4,
         )
+
+
+def _write_line(file: FileIO, line: bytes) -> None:
+    if file.write(line) != len(line):
+        raise OSError(errno.ENOSPC, "only a part of a line could be written")
 
 
 def _compare(path: Path, found: Any, header: Mapping[str, Any]) -> None:

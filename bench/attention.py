@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""What llama.cpp's flash attention costs on this machine, by the length of the text and the tokens of a pass.
+
+    python bench/attention.py MODEL [--threads 1] [--depths 64 512 1024]
+
+Milliseconds with and without it: minima of 7 passes, alternating; prompts once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from contextlib import ExitStack, closing
+
+from via_sd_local.catalog import resolve
+from via_sd_local.context import Context
+from via_sd_local.model import Model
+from via_sd_local.placement import Placement
+
+SIZES = (1, 4, 8, 16)
+ROUNDS = 7
+
+
+def milliseconds(context: Context, tokens: int, start: int, rows: int) -> float:
+    """Of one pass."""
+    started = time.perf_counter()
+    context.decode([7] * tokens, start, rows)
+    return 1000 * (time.perf_counter() - started)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--depths", type=int, nargs="+", default=[64, 512, 1024])
+    args = parser.parse_args(argv)
+    path, n_ctx = resolve(args.model), max(args.depths) + max(SIZES)
+    print("| behind | tokens | on, ms | off, ms |\n|---|---|---|---|")
+    with ExitStack() as stack:
+        contexts = []
+        for flash_attn in ("on", "off"):
+            model = stack.enter_context(closing(Model(path, Placement(flash_attn=flash_attn))))
+            contexts.append(stack.enter_context(closing(Context(model, n_ctx=n_ctx, n_threads=args.threads))))
+        for depth in args.depths:
+            for context in contexts:
+                context.clear()
+            print(f"| 0 | {depth} | " + " | ".join(f"{milliseconds(c, depth, 0, 1):.0f}" for c in contexts) + " |")
+            for size in SIZES:
+                best = [float("inf")] * len(contexts)
+                for _ in range(ROUNDS):
+                    for i, context in enumerate(contexts):
+                        context.remove(depth)
+                        best[i] = min(best[i], milliseconds(context, size, depth, size))
+                print(f"| {depth} | {size} | " + " | ".join(f"{value:.0f}" for value in best) + " |", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""What a stream of `Llama` adds to the bare engine, in milliseconds a token, for short and long answers.
+
+Both generate the same greedy tokens from the same prompt, in turn; the time of passes (llama_decode) is taken out of
+each, and the medians of the rest are compared. A tiny random model serves as well as a real one: the text is not read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+import tiny
+
+from via_sd_local import Llama
+from via_sd_local.sampling import SamplingParams
+
+PROMPT = "the sea and the land"
+BAR = 0.2  # ms a token
+
+
+def outside(stats: dict[str, Any]) -> float:
+    """Seconds that the engine spent in llama_decode."""
+    return float(stats["prefill_seconds"] + sum(kind["seconds"] for kind in stats["passes"].values()))
+
+
+def measured(llm: Llama, run: Callable[[], None]) -> float:
+    """Wall seconds of a run outside llama_decode."""
+    llm.reset()
+    started = time.perf_counter()
+    run()
+    return time.perf_counter() - started - outside(llm.last_stats)
+
+
+def compare(llm: Llama, n: int, repeats: int, options: dict[str, Any]) -> dict[str, Any]:
+    """The medians for answers of n tokens."""
+    ends = dict.fromkeys(llm._runner.model.eog, -1e9)  # type: ignore[union-attr]
+    engine = llm._runner.engine  # type: ignore[union-attr]
+    prompt = llm.tokenize(PROMPT.encode())
+    bias = tuple(ends.items())
+
+    def bare() -> None:
+        for _ in engine.generate(prompt, max_tokens=n, sampling=SamplingParams(logit_bias=bias)):
+            pass
+
+    def streamed() -> None:
+        for _ in llm(PROMPT, max_tokens=n, temperature=0, stream=True, logit_bias=ends, **options):
+            pass
+
+    times: dict[str, list[float]] = {"engine": [], "stream": []}
+    for _ in range(repeats):
+        times["engine"].append(measured(llm, bare))
+        times["stream"].append(measured(llm, streamed))
+    engine_ms, stream_ms = (statistics.median(times[name]) / n * 1e3 for name in ("engine", "stream"))
+    return {"tokens": n, "engine_ms": engine_ms, "stream_ms": stream_ms, "added_ms": stream_ms - engine_ms}
+
+
+def main() -> int:
+    """Print the table; 1 if a bar is not met."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", metavar="FILE", help="a .gguf file or a name (default: a tiny random model)")
+    parser.add_argument("--tokens", type=int, nargs="+", default=[50, 4000], help="lengths of answers")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--stop", nargs="*", default=["@@@", "%%%"], help="stop strings to look for")
+    parser.add_argument("--drafter", choices=["none", "lookup"], default="none")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        path = args.model or str(tiny.write(Path(folder) / "tiny.gguf", tiny.spec("llama", n_ctx_train=8192)))
+        llm = Llama(
+            path,
+            n_ctx=max(args.tokens) + 64,
+            n_threads=1,
+            n_threads_batch=1,
+            verbose=False,
+            drafter=args.drafter,
+            draft_tokens=3 if args.drafter == "lookup" else None,
+        )
+        compare(llm, 50, 1, {})  # warm up
+        rows = [compare(llm, n, args.repeats, {"stop": args.stop}) for n in args.tokens]
+        llm.close()
+    if args.json:
+        print(json.dumps(rows))
+    else:
+        print("tokens  engine ms/token  stream ms/token  added")
+        for row in rows:
+            print(f"{row['tokens']:6}  {row['engine_ms']:15.4f}  {row['stream_ms']:15.4f}  {row['added_ms']:.4f}")
+    return int(any(row["added_ms"] > BAR for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,234 @@
+"""What the drop-in's constructor takes, and where it says no."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dropin
+import numpy as np
+import pytest
+import tiny
+import tiny_vocab
+from dropin import PROMPT, Make, text_of
+
+from via_sd_local import Llama
+from via_sd_local.binding import import_llama_cpp
+from via_sd_local.errors import ModelError
+
+make = dropin.make
+tiny_path = dropin.tiny_path
+
+GREEDY: dict[str, Any] = {"max_tokens": 24, "temperature": 0}
+LOSSLESS = [
+    {"drafter": "lookup"},
+    {"drafter": "lookup", "draft_tokens": 1},
+    {"drafter": "lookup", "draft_tokens": 7},
+    {"drafter": "lookup", "mode": "exact", "mask": "2-3", "draft_tokens": 3},
+    {"drafter": "lookup", "mode": "sd", "max_deviation": None},
+    {"draft": True},
+    {"draft": True, "draft_tokens": 4, "draft_n_threads": 1},
+    {"draft": True, "mode": "exact", "mask": "a2,f3", "thresholds": "ratio:0.7,0.3", "draft_tokens": 4},
+    {"draft": True, "n_batch": 8, "n_ubatch": 4, "draft_tokens": 12},
+]
+
+
+@pytest.mark.parametrize("options", LOSSLESS, ids=str)
+def test_every_lossless_way_to_draft_gives_the_plain_text(make: Make, tiny_path: Path, options: dict[str, Any]) -> None:
+    options = dict(options)
+    if options.pop("draft", False):
+        options["draft_model_path"] = str(tiny_path)
+    llm = make(**options)
+    expected = text_of(make(n_batch=options.get("n_batch", 512))(PROMPT, **GREEDY))
+    assert text_of(llm(PROMPT, **GREEDY)) == expected
+    assert llm.last_stats["mode"] == options.get("mode", "sd")
+    if "draft_model_path" in options:
+        assert llm.last_stats["drafted"] > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mode": "fast"}, "mode is 'fast'"),
+        ({"drafter": "magic"}, "drafter is 'magic'"),
+        ({"mode": "sd"}, "needs a drafter"),
+        ({"drafter": "lookup", "draft_tokens": 0}, "draft_tokens is 0"),
+        ({"drafter": "lookup", "max_deviation": 2.0, "mode": "tiered", "mask": "2"}, "max_deviation is 2"),
+        ({"drafter": "lookup", "mode": "exact", "mask": "77"}, "77"),
+        ({"drafter": "lookup", "draft_model": len}, "draft_model is a drafter"),
+    ],
+)
+def test_bad_options_are_refused_with_nothing_left_loaded(make: Make, options: dict[str, Any], message: str) -> None:
+    with pytest.raises((ValueError, ModelError), match=message):
+        make(**options)
+
+
+def test_a_draft_of_another_vocabulary_is_refused(make: Make, tmp_path: Path) -> None:
+    vocab = tiny_vocab.vocabulary(320).with_token(300, "other")
+    other = tiny.write(tmp_path / "other.gguf", dropin.LLAMA, vocab=vocab)
+    with pytest.raises(ModelError, match="token 300"):
+        make(draft_model_path=str(other))
+
+
+def test_files_that_cannot_be_loaded_are_value_errors_with_a_reason(make: Make, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="Model path does not exist"):
+        make(tmp_path / "none.gguf")
+    with pytest.raises(ValueError, match="not within the file bounds"):
+        make(tiny.write_truncated(tmp_path / "cut.gguf", dropin.LLAMA))
+
+
+def test_an_argument_that_nobody_knows_is_mentioned(make: Make) -> None:
+    with pytest.warns(RuntimeWarning, match="does not know the argument 'n_contxt'"):
+        make(n_contxt=512)
+    make(f16_kv=True)  # the LangChain wrapper still passes this
+
+
+def test_a_vocabulary_alone_can_tokenize(make: Make) -> None:
+    llm = make(vocab_only=True)
+    assert llm.detokenize(llm.tokenize(b"the sea")) == b"the sea"
+    with pytest.raises(ModelError, match="does not generate text"):
+        llm(PROMPT)
+
+
+def test_log_probabilities_are_refused_where_the_slim_tier_decides(make: Make) -> None:
+    llm = make(mode="tiered", drafter="lookup", mask="2-3", draft_tokens=3)
+    for stream in (False, True):
+        with pytest.raises(ValueError, match="logprobs are not to be had in mode tiered"):
+            llm(PROMPT, logprobs=1, stream=stream)
+    with pytest.raises(ValueError, match="logprobs are not to be had in mode tiered"):
+        llm.create_chat_completion([{"role": "user", "content": "hi"}], logprobs=True, top_logprobs=1)
+
+
+@pytest.mark.parametrize("options", [{}, {"drafter": "lookup"}, {"drafter": "lookup", "mode": "exact", "mask": "2-3"}])
+def test_log_probabilities_are_those_of_the_full_model_in_every_mode(make: Make, options: dict[str, Any]) -> None:
+    llm = make(**options, **({"draft_tokens": 3} if options else {}))
+    prompt = "the sea and the sea and the sea and the"
+    found = llm(prompt, **GREEDY, logprobs=4, echo=True)["choices"][0]["logprobs"]
+    held = llm.input_ids[: llm.last_stats["prompt_tokens"] + 24].tolist()
+    reference = make(logits_all=True)
+    reference.eval(held)
+    logprobs = Llama.logits_to_logprobs(reference.scores[: len(held)])
+    expected = [float(logprobs[i - 1, token]) for i, token in enumerate(held) if i > 1]
+    assert found["token_logprobs"][0] is None
+    assert found["token_logprobs"][1:] == pytest.approx(expected, abs=1e-2)
+    assert all(1 <= len(top) <= 5 for top in found["top_logprobs"][1:])  # several bytes have one text, which is empty
+    best = [float(np.max(row)) for row in logprobs[1 : len(held) - 1]]
+    assert [max(top.values()) for top in found["top_logprobs"][1:]] == pytest.approx(best, abs=1e-2)
+
+
+def test_a_prompt_alone_can_be_scored(make: Make) -> None:
+    llm = make(n_batch=4)
+    prompt = "the sea and the land"
+    scored = llm(prompt, max_tokens=0, echo=True, logprobs=1, temperature=0)
+    assert text_of(scored) == prompt
+    assert scored["usage"]["completion_tokens"] == 0
+    together = llm(prompt, max_tokens=2, echo=True, logprobs=1, temperature=0)
+    n = len(scored["choices"][0]["logprobs"]["tokens"])
+    assert n == len(llm.tokenize(prompt.encode())) - 1
+    for name, values in scored["choices"][0]["logprobs"].items():
+        assert values == together["choices"][0]["logprobs"][name][:n]
+
+
+def test_offsets_of_log_probabilities_are_places_in_the_text(make: Make) -> None:
+    llm = make()
+    for echo in (False, True):
+        response = llm(**dropin.says(llm, "naïve 日本 text"), echo=echo, logprobs=0)
+        columns = response["choices"][0]["logprobs"]
+        whole = PROMPT + "naïve 日本 text"
+        for text, offset in zip(columns["tokens"], columns["text_offset"], strict=True):
+            assert whole[offset:].startswith(text.lstrip() if offset == 0 else text)
+        assert columns["text_offset"][-1] == len(whole) - 1
+
+
+def test_log_probabilities_of_what_a_stop_cuts_off_are_left_out_with_and_without_a_stream(make: Make) -> None:
+    llm = make()
+    arguments = {**dropin.says(llm, "abcdef"), "stop": ["de"], "logprobs": 0}
+    whole = llm(**arguments)["choices"][0]["logprobs"]["tokens"]
+    streamed = [
+        token
+        for chunk in llm(**arguments, stream=True)
+        if chunk["choices"][0]["logprobs"]
+        for token in chunk["choices"][0]["logprobs"]["tokens"]
+    ]
+    assert whole == streamed == ["a", "b", "c"]
+
+
+def test_the_signatures_begin_as_the_original_ones() -> None:
+    original = import_llama_cpp("llama").Llama
+    for name in ("create_completion", "generate", "from_pretrained"):
+        theirs = inspect.signature(getattr(original, name)).parameters
+        ours = inspect.signature(getattr(Llama, name)).parameters
+        assert list(ours)[: len(theirs) - 1] == list(theirs)[: len(theirs) - 1]
+        for parameter in theirs.values():
+            if parameter.name in ours and parameter.default not in (parameter.empty, []):
+                assert ours[parameter.name].default == parameter.default
+
+
+def test_models_come_from_the_hub_by_name_or_pattern(
+    make: Make, tiny_path: Path, monkeypatch: pytest.MonkeyPatch, keep: Callable[[Any], Any]
+) -> None:
+    files = {"owner/big": ["a-Q4_0.gguf", "a-Q8_0.gguf"], "owner/small": ["sub/b.gguf"]}
+    fetched: list[tuple[str, str]] = []
+
+    def download(repo: str, file: str, **_options: Any) -> str:
+        fetched.append((repo, file))
+        return str(tiny_path)
+
+    monkeypatch.setattr("huggingface_hub.list_repo_files", lambda repo: files[repo])
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
+    common: dict[str, Any] = {"n_ctx": 256, "n_threads": 1, "n_threads_batch": 1, "verbose": False, "draft_tokens": 3}
+    llm = keep(
+        Llama.from_pretrained(
+            "owner/big", "*Q4_0.gguf", draft_repo_id="owner/small", draft_filename="*b.gguf", **common
+        )
+    )
+    assert fetched == [("owner/small", "sub/b.gguf"), ("owner/big", "a-Q4_0.gguf")]
+    assert llm(PROMPT, **GREEDY)["usage"]["via_sd"]["drafted"] > 0
+    with pytest.raises(ValueError, match="2 files match"):
+        Llama.from_pretrained("owner/big", "*.gguf")
+    with pytest.raises(ValueError, match="no file matches"):
+        Llama.from_pretrained("owner/big", "*Q5*")
+    with pytest.raises(ValueError, match="draft_filename"):
+        Llama.from_pretrained("owner/big", "*Q4_0.gguf", draft_repo_id="owner/small")
+
+    def offline(_repo: str) -> list[str]:
+        raise OSError("no network")
+
+    monkeypatch.setattr("huggingface_hub.list_repo_files", offline)
+    with pytest.raises(ModelError, match="no network"):
+        Llama.from_pretrained("owner/big", "a-Q4_0.gguf")
+
+
+def test_importing_the_package_loads_neither_llama_cpp_nor_numpy() -> None:
+    code = "import sys, via_sd_local; print(sorted({'llama_cpp', 'numpy', 'jinja2'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_install_makes_every_import_of_llama_cpp_ours() -> None:
+    code = (
+        "import via_sd_local; via_sd_local.install(); via_sd_local.install()\n"
+        "from llama_cpp import Llama, LlamaGrammar\n"
+        "import llama_cpp.llama\n"
+        "assert Llama is via_sd_local.Llama is llama_cpp.llama.Llama, Llama\n"
+        "print(Llama.__module__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "via_sd_local.llama\n"
+
+
+def test_verbose_shows_llama_cpps_log_and_quiet_shows_nothing(tiny_path: Path) -> None:
+    for verbose in (True, False):
+        code = (
+            "from via_sd_local import Llama\n"
+            f"llm = Llama({str(tiny_path)!r}, n_ctx=256, n_threads=1, n_threads_batch=1, verbose={verbose})\n"
+            "llm('a', max_tokens=1)"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout == ""
+        assert ("llama_model_loader" in done.stderr) == verbose
+        assert verbose or done.stderr == ""

@@ -1,0 +1,34 @@
+"""llama.cpp's log on standard error, as llama-cpp-python shows it with `verbose=True`."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TextIO
+
+
+class _Stderr(logging.StreamHandler[TextIO]):
+    """Writes to what is standard error at the moment."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stderr)
+        self.setFormatter(logging.Formatter("%(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        if self.stream is not None:
+            super().emit(record)
+
+
+_handler = _Stderr()
+
+
+def show_log(verbose: bool) -> None:
+    """Show all of the log from now on, or none of it; this holds for the whole process."""
+    logger = logging.getLogger("via_sd_local.llama_cpp")
+    if verbose:
+        logger.setLevel(logging.DEBUG)
+        logger.addHandler(_handler)
+    else:
+        logger.setLevel(logging.NOTSET)
+        logger.removeHandler(_handler)
