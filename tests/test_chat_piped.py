@@ -14,6 +14,7 @@ import pytest
 import tiny
 from conversations import LLAMA, TEMPLATE, Talking, ask
 
+from via_sd_local.chat import plain_turns
 from via_sd_local.chat.__main__ import main
 
 talking, tiny_path = conversations.talking, conversations.tiny_path
@@ -68,11 +69,17 @@ def test_piped_input_that_the_template_refuses_is_one_line(piped: Piped) -> None
     assert err == "error: the chat template cannot render this conversation: refused: forbidden\n"
 
 
-def test_a_model_without_a_template_needs_one_given(piped: Piped, talking: Talking, tmp_path: Path) -> None:
+def test_a_model_without_a_template_is_talked_to_in_plain_turns_with_a_warning(
+    piped: Piped, talking: Talking, tmp_path: Path
+) -> None:
     bare = tiny.write(tmp_path / "bare.gguf", LLAMA)
     status, out, err = piped(b"the sea", "--verifier", bare)
-    assert (status, out) == (1, "")
-    assert err == f"error: {bare}: the file has no chat template; give one with --chat-template FILE\n"
+    assert (status, bool(out)) == (0, True)
+    assert err.startswith("warning: bare.gguf has no chat template; talking to it in plain turns")
+    assert "--chat-template FILE" in err
+    plain = tmp_path / "plain.jinja"
+    plain.write_text(plain_turns.TEMPLATE, encoding="utf-8")
+    assert piped(b"the sea", "--verifier", bare, "--chat-template", plain) == (0, out, "")
     template = tmp_path / "t.jinja"
     template.write_text(TEMPLATE, encoding="utf-8")
     given = piped(b"the sea", "--verifier", bare, "--chat-template", template)

@@ -13,6 +13,7 @@ from ..sampling import SamplingParams
 from ..session import Session
 from ..text import Utf8Stream
 from ..tiers import common_prefix
+from ..watch import Watcher
 from .conversation import Conversation
 
 LONG = 1000  # tokens of a message that take a while to read
@@ -36,13 +37,15 @@ class Dialogue:
         conversation: Conversation,
         sampling: SamplingParams,
         max_tokens: int | None,
+        make_watcher: Callable[[], Watcher] | None = None,
     ) -> None:
-        """`max_tokens` of an answer; None: to the end of the context."""
+        """`max_tokens` of an answer; None: to the end of the context. `make_watcher` makes one for each answer."""
         self.session = session
         self.form = form
         self.conversation = conversation
         self.sampling = sampling
         self.max_tokens = max_tokens
+        self._make_watcher = make_watcher
         self.pieces: list[Piece] = []
         self.finish_reason: FinishReason | None = None  # of the last answer; None if it was stopped
 
@@ -66,7 +69,10 @@ class Dialogue:
         """
         prompt = self.conversation.prompt_for(text, self.form.tokens, self.n_ctx)
         steps = self.session.engine.generate(
-            prompt.tokens, max_tokens=self.max_tokens, sampling=sampling or self.sampling
+            prompt.tokens,
+            max_tokens=self.max_tokens,
+            sampling=sampling or self.sampling,
+            watcher=self._make_watcher() if self._make_watcher is not None else None,
         )
         if prompt.dropped:
             self.conversation.forget(prompt.dropped)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..options import add_sampling, add_settings, sampling_from, settings_from
@@ -41,6 +42,7 @@ def start(argv: list[str] | None) -> int:
 
     from ..chat_format import ChatFormat
     from ..session import Session
+    from . import plain_turns
     from .conversation import Conversation
     from .dialogue import Dialogue
     from .fetching import fetch_missing
@@ -49,8 +51,12 @@ def start(argv: list[str] | None) -> int:
     template = read_text(args.chat_template, "chat template") if args.chat_template is not None else None
     fetch_missing(settings)
     with Session(settings) as session:
-        form = ChatFormat(session.model, template)
-        dialogue = Dialogue(session, form, Conversation(args.system), sampling, args.max_tokens)
+        model, make_watcher = session.model, None
+        if template is None and model.chat_template is None:
+            print(f"warning: {plain_turns.warning(model)}", file=sys.stderr)
+            template, make_watcher = plain_turns.TEMPLATE, partial(plain_turns.OneTurn, model)
+        form = ChatFormat(model, template)
+        dialogue = Dialogue(session, form, Conversation(args.system), sampling, args.max_tokens, make_watcher)
         if piped is None:
             return talk(dialogue)
         for pieces in dialogue.answer(piped, note=lambda text: print(text, file=sys.stderr)):
