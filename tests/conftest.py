@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -64,6 +65,12 @@ def profiles_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("via_sd_local.profiles.folder", lambda: folder)
     monkeypatch.setattr("via_sd_local.profiles.SHIPPED", ())
     return folder
+
+
+def pytest_configure() -> None:
+    """Programs that the tests start must hear Ctrl-C, also where this one was started in the background, without it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_unconfigure() -> None:
