@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from ..costs import Costs
 from ..dimr.answers import Answer
@@ -23,6 +24,7 @@ from .bars import Bars
 from .plan import Plan
 from .work import Work
 
+_TOKENS = 32  # of each answer that masks are tried on: many masks teach more than many tokens
 _FINALISTS = 8
 _BUDGETS = (0.02, 0.05)  # of deviation, by which finalists are compared
 _OBJECTIVES: dict[str, Objective] = {"guided": "kl", "paper": "relu", "random": "kl"}
@@ -53,8 +55,16 @@ def find_mask(
     `costs` are those of full passes and of the draft model, `draft` what that one says of the answers' tokens, `[n]`;
     None without one. Ctrl-C ends the search with the best so far. ValueError where no mask is possible.
 
-    The search itself goes by a formula. The best few masks by it are then compared in replays of the engine.
+    Masks are tried on the beginnings of the answers. The search itself goes by a formula; the best few masks by it are
+    then compared in replays of the engine.
     """
+    if draft is not None:
+        ends = list(accumulate(len(answer.tokens) for answer in answers))
+        starts = [0, *ends[:-1]]
+        draft = TopLogits.join(
+            [draft[start : start + min(_TOKENS, end - start)] for start, end in zip(starts, ends, strict=True)]
+        )
+    answers = [replace(answer, tokens=answer.tokens[:_TOKENS]) for answer in answers]
     objective = _OBJECTIVES[plan.strategy]
     budget = Budget(plan.evaluations) if plan.evaluations is not None else Budget(minutes=plan.minutes_of_search)
     facts = [plan.strategy, objective, plan.seed, plan.skip_ratio, plan.evaluations, plan.minutes_of_search]
@@ -91,10 +101,14 @@ def find_mask(
         if draft is not None and plan.skip_ratio is None:
             best = sorted(result.front, key=lambda point: -worth(point.mask, point.score))[:_FINALISTS]
             bars.stage("finalists", len(best))
-            speeds: dict[LayerMask, float] = {}
+            speeds: dict[LayerMask, tuple[float, float]] = {}
             for point in best:
                 recording = _recording(answers, evaluator, point.mask, draft)
-                speeds[point.mask] = _promise(recording, _with_mask(costs, shares, point.mask))
+                speed = _promise(recording, _with_mask(costs, shares, point.mask))
+                speeds[point.mask] = (
+                    round(speed, 3),
+                    point.score.agreement,
+                )  # equal where the slim tier is never asked
                 bars.step()
             mask = max(speeds, key=lambda mask: speeds[mask])
             bars.end()
