@@ -108,3 +108,8 @@ def test_dev_null_ends_the_chat_at_once_and_without_a_word(tiny_path: Path) -> N
     command = [sys.executable, "-m", "via_sd_local.chat", "--verifier", str(tiny_path), "--threads", "1"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_a_drafter_that_was_never_used_is_mentioned(piped: Piped, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("via_sd_local.engine.Engine.no_drafts", property(lambda _engine: "it was asleep"))
+    assert piped(b"the sea")[2] == "warning: no drafts were made: it was asleep\n"

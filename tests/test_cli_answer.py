@@ -293,3 +293,11 @@ def test_a_budget_makes_tiered_stricter(answer: Run, files: Path) -> None:
     strict = answer(*options, "--max-deviation", "0", max_tokens=200).json["stats"]
     assert lax["tightened"] == 0 < strict["tightened"]
     assert strict["passes"]["slim"]["calls"] < lax["passes"]["slim"]["calls"]
+
+
+def test_a_draft_model_that_was_never_used_is_mentioned(
+    answer: Run, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "no drafts" not in answer("--draft", files / "llama.gguf", max_tokens=20).err
+    monkeypatch.setattr("via_sd_local.engine.Engine.no_drafts", property(lambda _engine: "it was asleep"))
+    assert answer("--draft", files / "llama.gguf").err == "warning: no drafts were made: it was asleep\n"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -285,6 +287,17 @@ def test_a_json_schema_is_enforced_in_chats(make: Make) -> None:
     for wrong in ({"type": "xml"}, {"type": "json_schema"}):
         with pytest.raises(ValueError, match="response_format"):
             llm.create_chat_completion([{"role": "user", "content": "hi"}], response_format=wrong)
+
+
+def test_every_process_has_a_random_seed_of_its_own(tiny_path: Path) -> None:
+    code = (
+        "import sys; from via_sd_local import Llama; llm = Llama(sys.argv[1], n_ctx=64, n_threads=1, verbose=False);"
+        "print(repr(llm('the', max_tokens=24, temperature=2.0, top_k=0, top_p=1.0, min_p=0.0)['choices'][0]['text']))"
+    )
+    command = [sys.executable, "-c", code, str(tiny_path)]
+    one, other = (subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in "12")
+    assert one != other
+    assert len(one) > 10
 
 
 def test_a_random_seed_is_random_and_a_seed_is_reproducible(make: Make) -> None:

@@ -234,6 +234,20 @@ def test_far_beyond_the_sliding_window_nothing_changes(
     assert 0 < engine.stats.accepted < engine.stats.drafted
 
 
+def test_a_text_far_beyond_the_window_can_be_rewound_to_its_beginning(
+    tiny_model: Callable[..., Model], verifier: Callable[..., Verifier]
+) -> None:
+    """What a cache of the window's size would have lost long ago: 900 tokens on, back to the first 100."""
+    model = tiny_model(tiny.spec("gemma3", n_ctx_train=1024))
+    tokens = np.random.default_rng(0).integers(260, 320, 900).tolist()
+    tiers, fresh = verifier(model, "", 1024), verifier(model, "", 1024)
+    tiers.full(tokens, 1)
+    other = [*tokens[:100], 300, 301]
+    assert tiers.reuse(other, len(other)) == 100
+    fresh.full(tokens[:100], 1)
+    np.testing.assert_allclose(tiers.full(other[100:], 2), fresh.full(other[100:], 2), atol=0.05)
+
+
 def test_nothing_that_was_closed_can_crash_the_process(smollm2_path: Path) -> None:
     with closing(Model(smollm2_path)) as model, closing(Verifier(model, n_ctx=64, n_threads=1)) as tiers:
         engine = Engine(tiers)

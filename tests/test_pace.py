@@ -373,3 +373,23 @@ def test_a_slim_tier_that_lets_more_through_is_worth_more_than_it_saves() -> Non
             pace.observe_slim([], False, True)
         pace.length(100)
         assert pace.slim_first([], 8, 0) == first
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_seed_gives_the_same_tiered_text_whatever_was_learned_before(temperature: float) -> None:
+    """What passes cost by the clock, and how other texts went, steer lengths and tiers; a seed keeps them out."""
+    language = fakes.RandomLanguage(5)
+    table = costs(FLAT, 5, slim={1: 50, 32: 60}, resume={1: 60, 32: 90})
+    texts = set()
+    for others, slow in ((0, 1.0), (5, 1.0), (5, 40.0)):
+        one = Engine(fakes.fake_verifier(language), fakes.sometimes_right(language), Policy(Mode.TIERED), table)
+        for start in range(others):
+            list(one.generate([start, 2, 3], max_tokens=30))
+            for pace in one.paces:
+                pace.costs.observe("slim", 4, slow)
+        params = SamplingParams(temperature=temperature, seed=5)
+        texts.add(
+            tuple(token for step in one.generate([1, 2, 3], max_tokens=40, sampling=params) for token in step.tokens)
+        )
+        table = costs(FLAT, 5, slim={1: 50, 32: 60}, resume={1: 60, 32: 90})
+    assert len(texts) == 1

@@ -242,6 +242,24 @@ def test_a_processor_sees_the_text_before_its_position_and_decides(mode: Mode, e
     assert {len(ids) for ids in final} >= set(range(len(PROMPT), len(plain_text) - 8))
 
 
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (lambda _ids, logits: logits[:10], r"an array of shape \(10,\); it must return the logits of all"),
+        (lambda _ids, logits: np.concatenate([logits, logits]), "it must return the logits of all"),
+        (lambda _ids, logits: logits * np.nan, "NaN"),
+        (lambda _ids, logits: np.full_like(logits, -np.inf), "left no token"),
+    ],
+)
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_a_processor_that_returns_no_logits_is_an_error(
+    broken: Any, message: str, temperature: float, engine: Callable[..., Engine]
+) -> None:
+    sampling = SamplingParams(temperature=temperature, seed=1)
+    with pytest.raises(ValueError, match=message):
+        list(engine(Mode.PLAIN).generate(PROMPT, max_tokens=3, sampling=sampling, logits_processors=[broken]))
+
+
 @MODES
 @pytest.mark.parametrize(
     "params",

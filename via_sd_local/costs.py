@@ -20,6 +20,7 @@ class Costs:
 
     def __init__(self, seconds: Mapping[str, Mapping[int, float]] | None = None) -> None:
         """`seconds` by kind and size starts the table."""
+        self.frozen = False
         self._passes: dict[str, dict[int, deque[float]]] = defaultdict(dict)
         self._medians: dict[str, dict[int, float]] = defaultdict(dict)
         for kind, sizes in (seconds or {}).items():
@@ -27,7 +28,9 @@ class Costs:
                 self.observe(kind, tokens, value)
 
     def observe(self, kind: str, tokens: int, seconds: float) -> None:
-        """A pass took so long."""
+        """A pass took so long; nothing is learned from it while the table is frozen."""
+        if self.frozen:
+            return
         passes = self._passes[kind].setdefault(tokens, deque(maxlen=KEPT))
         passes.append(max(seconds, 1e-9))  # a clock may not move
         self._medians[kind][tokens] = statistics.median(passes)

@@ -74,6 +74,7 @@ class Engine:
         self.policy = policy
         self.stats = Stats(policy.mode.value)
         costs = costs or Costs()
+        self._first_costs = costs.to_json()
         self.paces = self._make_paces(costs)
         self.budget = Budget(policy.max_deviation)
         verifier.resume_pays = ResumeChoice(costs)
@@ -154,6 +155,12 @@ class Engine:
         sampler = make_sampler(self.verifier.model, sampling, prompt, logits_processors)
         # lengths by measured time must not show in a text that a seed is to reproduce
         compares = bool(self.paces) and sampling.seed is not None
+        paces, budget = self.paces, self.budget
+        if self.policy.mode is Mode.TIERED and sampling.seed is not None:
+            # nor, where it decides who checks a draft, must what other texts have taught
+            costs = Costs.from_json(self._first_costs)
+            costs.frozen = True
+            paces, budget = self._make_paces(costs), Budget(self.policy.max_deviation)
         self._generation += 1
         mine = self._generation
         self.stats = Stats(self.policy.mode.value, prompt_tokens=len(prompt))
@@ -162,8 +169,8 @@ class Engine:
             self.verifier,
             drafters,
             self.policy,
-            self.paces,
-            self.budget,
+            paces,
+            budget,
             sampler,
             compares,
             self.stats,

@@ -29,6 +29,8 @@ def costs_of(verifier: Verifier, drafters: Sequence[Drafter]) -> Costs:
         return Costs.from_json(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, AttributeError, TypeError):
         costs = measure(verifier, drafters)
+    if verifier.context.n_ctx <= max(_SIZES):  # too small for all sizes: nothing that others should go by
+        return costs
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f".{path.name}.{os.getpid()}")
@@ -63,9 +65,10 @@ def measure(verifier: Verifier, drafters: Sequence[Drafter], seconds: float = SE
             drafter.propose([0, 0], 5)
     _pass(verifier, 1, ignore)
     for size in _SIZES:
-        if size >= verifier.context.n_ctx or (size > 1 and time.perf_counter() > deadline):
+        if size > 1 and time.perf_counter() > deadline:
             break
-        _pass(verifier, size, costs.observe)
+        if size < verifier.context.n_ctx:
+            _pass(verifier, size, costs.observe)
     verifier.reset()
     verifier.recorder = ignore
     return costs

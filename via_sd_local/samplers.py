@@ -83,13 +83,21 @@ class ChainSampler:
 
     def processed(self, logits: Floats) -> Floats:
         for processor in self._processors:
-            logits = np.asarray(processor(np.array(self._text, dtype=np.intc), logits.copy()), dtype=np.float32)
+            edited = processor(np.array(self._text, dtype=np.intc), logits.copy())
+            logits = np.asarray(edited, dtype=np.float32)
+            if logits.shape != (self._n_vocab,):
+                raise ValueError(
+                    f"a logits processor returned an array of shape {logits.shape}; it must return the logits of all "
+                    f"{self._n_vocab} tokens"
+                )
+            if not np.isfinite(logits.max()):  # NaN, infinity, or not a token left
+                raise ValueError("a logits processor left no token, or returned NaN or infinity")
         if not self._edit.parts:
             return logits
         kept, _ = self._apply(self._edit, logits)
         # these samplers edit in place: nothing is reordered or removed
-        edited: Floats = kept["logit"].copy()
-        return edited
+        row: Floats = kept["logit"].copy()
+        return row
 
     def distribution(self, logits: Floats) -> Distribution:
         logits = self.processed(logits)

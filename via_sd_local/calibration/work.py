@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -12,6 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
+
+try:
+    import fcntl
+except ImportError:  # Windows, where two calibrations at once are not told apart
+    fcntl = None  # type: ignore[assignment]
 
 from .. import catalog
 from ..errors import ModelError
@@ -39,10 +43,13 @@ class Work:
             yield
             return
         with path.open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise ModelError("another calibration of these models on this text is running; wait for it") from None
+            if fcntl is not None:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError:
+                    raise ModelError(
+                        "another calibration of these models on this text is running; wait for it"
+                    ) from None
             yield
 
     @property

@@ -62,6 +62,8 @@ def start(argv: list[str] | None) -> int:
         for pieces in dialogue.answer(piped, note=lambda text: print(text, file=sys.stderr)):
             print("".join(piece.text for piece in pieces), end="", flush=True)
         print()
+        if session.engine.no_drafts:
+            print(f"warning: no drafts were made: {session.engine.no_drafts}", file=sys.stderr)
     return 0
 
 
