@@ -207,9 +207,10 @@ def test_tiered_deviates_no_more_than_its_thresholds_let_it(smol_bench: Bench, s
     drafter = ModelDrafter(smollm2_q2, smol_bench.model, n_ctx=N_CTX, n_threads=1)
     strict = smol_bench.check(Mode.TIERED, drafter, rule=JointRule(1.0, 1.0))
     assert strict.stats.regions["A"] == strict.stats.regions["B"] == strict.stats.regions["bonus"] == 0
-    lax = smol_bench.engine(Mode.TIERED, drafter, rule=JointRule(0.2, 0.2))
+    lax = smol_bench.engine(Mode.TIERED, drafter, rule=JointRule(0.2, 0.2), draft_tokens=4)
     run(lax, smol_bench.prompts[0], 60)
-    assert lax.stats.regions["A"] > 10
+    assert lax.stats.regions["A"] > 0
+    assert sum(lax.stats.regions[region] for region in ("A", "B", "bonus")) > 10
     assert lax.stats.passes["slim"].calls > 5
 
 
