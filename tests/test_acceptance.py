@@ -147,6 +147,31 @@ def test_lossless_modes_converge_to_q(mode: Mode, temperature: float) -> None:
     assert fits(counts, tempered(Q, temperature))
 
 
+def shaped(probabilities: np.ndarray, repeated: int | None, penalty: float, top_p: float) -> np.ndarray:
+    """A distribution after a repeat penalty on one token (logarithms are negative: it multiplies) and top-p."""
+    logits = np.log(np.maximum(probabilities, 1e-30))
+    if repeated is not None:
+        logits[repeated] *= penalty
+    weights = np.exp(logits)
+    weights /= weights.sum()
+    order = np.argsort(-weights)
+    kept = order[: int(np.searchsorted(weights[order].cumsum(), top_p)) + 1]
+    result = np.zeros_like(weights)
+    result[kept] = weights[kept] / weights[kept].sum()
+    return result
+
+
+@pytest.mark.parametrize("mode", [Mode.PLAIN, Mode.SD, Mode.EXACT], ids=lambda mode: mode.value)
+def test_lossless_modes_converge_with_top_p_and_penalties(mode: Mode) -> None:
+    penalty, top_p = 1.5, 0.8
+    first = shaped(Q, None, penalty, top_p)
+    expected = sum(first[token] * shaped(Q, token, penalty, top_p) for token in range(len(Q)))
+    params = {"temperature": 1.0, "top_p": top_p, "repeat_penalty": penalty}
+    counts, _ = second_tokens(mode, JointRule(0.5, 0.5), params, 4000)
+    assert fits(counts, expected)
+    assert counts[shaped(Q, None, penalty, top_p) == 0].sum() > 0  # tokens that only the penalty lets in
+
+
 @pytest.mark.parametrize(
     "rule", [ConfidenceRule(0.3, 0.5), RatioRule(0.3, 0.1), ConfidenceRule(0.3, 0.9), JointRule(0.5, 0.5)], ids=str
 )
