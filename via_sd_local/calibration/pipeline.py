@@ -35,7 +35,7 @@ from .work import Work
 
 _N_CTX = 2048  # of the answers' context, if the model has as much
 ROUNDS = 5  # of timing every pass
-_REPLAYS = 400  # about; for the bar
+_REPLAYS = 150  # about; for the bar
 
 
 @dataclass(frozen=True, slots=True)

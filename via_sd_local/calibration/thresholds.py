@@ -91,7 +91,10 @@ def calibrate(
     kinds: Sequence[type[Rule]] = RULES,
     progress: Callable[[], None] = lambda: None,
 ) -> dict[float, dict[str, Chosen]]:
-    """For each level, each rule's fastest thresholds that are known to keep it; `progress` hears of each trial."""
+    """For each level, each rule's fastest thresholds that are known to keep it; `progress` hears of each trial.
+
+    The order is by one level in the middle: it decides how far a walk gets, not what may be believed of it.
+    """
 
     def heard(attempt: Try, rule: Rule, level: float) -> Outcome:
         outcome = attempt(rule, level)
@@ -99,12 +102,14 @@ def calibrate(
         return outcome
 
     confidence = 1 - (1 - CONFIDENCE) / len(kinds)
+    middle = sorted(levels)[len(levels) // 2]
     chosen: dict[float, dict[str, Chosen]] = {level: {} for level in levels}
-    for level in levels:
-        for kind in kinds:
+    for kind in kinds:
+        steps = walk([(rule, heard(ordering, rule, middle)) for rule in candidates(kind)])
+        for level in levels:
             step: tuple[Rule, Outcome, float] | None = None
             accepted: list[tuple[Rule, Outcome, float]] = []
-            for rule in walk([(rule, heard(ordering, rule, level)) for rule in candidates(kind)]):
+            for rule in steps:
                 outcome = heard(held_out, rule, level)
                 step = (rule, outcome, discounted_bound(outcome.counts, confidence))
                 if step[2] > level:
