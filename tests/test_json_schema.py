@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import tiny
+from oracle import near_ties
 
 from via_sd_local.drafters import Drafter, ModelDrafter, PromptLookup
 from via_sd_local.engine import Engine
@@ -15,6 +16,7 @@ from via_sd_local.gate import ConfidenceRule
 from via_sd_local.json_schema import grammar_of
 from via_sd_local.model import Model
 from via_sd_local.policy import Mode, Policy
+from via_sd_local.samplers import make_sampler
 from via_sd_local.sampling import SamplingParams
 from via_sd_local.tiers import Verifier
 
@@ -66,12 +68,13 @@ def test_a_schema_is_enforced_on_drafted_tokens(
         own = keep(ModelDrafter(smollm2, smollm2, n_ctx=384, n_threads=1))
     tiers = verifier(smollm2, "21-22" if mode in (Mode.EXACT, Mode.TIERED) else "", 384)
     engine = Engine(tiers, own, Policy(mode, 4, rule=ConfidenceRule(0, 0)))
-    plain = Engine(verifier(smollm2, "", 384))
+    reference = verifier(smollm2, "", 384).context
     for params in ({}, {"temperature": 1.0, "seed": 5}):
         tokens = answers(engine, prompt, **params)
         assert follows(smollm2.detokenize(tokens)), smollm2.detokenize(tokens)
         if mode in (Mode.SD, Mode.EXACT) and not params:
-            assert tokens == answers(plain, prompt)
+            sampler = make_sampler(smollm2, SamplingParams(json_schema=PLACE), prompt)
+            assert near_ties(reference, prompt, tokens, sampler) <= 3  # every other token is the full model's choice
     if mode is not Mode.PLAIN:
         assert engine.stats.accepted > 0
         assert (engine.stats.drafted > engine.stats.accepted) == (

@@ -142,6 +142,7 @@ def test_the_wheel_is_for_any_python_on_this_platform_and_holds_no_links(wheel: 
         assert all(modes[name] & 0o111 for name in servers)
         assert not any("tests/" in name or name.startswith("build/") for name in modes)
         assert "via_sd_local/models/registry.json" in modes
+        assert "via_sd_local/models/profiles/smollm2-135m+smollm2-135m-q4_0.json" in modes
 
 
 def test_the_source_distribution_has_what_a_build_reads_and_no_build(tmp_path: Path) -> None:
