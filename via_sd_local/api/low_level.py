@@ -179,7 +179,8 @@ class LowLevel(Original):
         self.input_ids[:] = 0
         self.input_ids[:n] = state.input_ids[:n]
         runner.verifier.adopt(self.input_ids[:n].tolist())
-        runner.verifier.context.remove(n)
+        if not runner.verifier.context.remove(n):  # what the slim tier had computed of it
+            runner.verifier.refill()
         runner.rows.cut(0)
         if runner.rows.keeps_all and len(state.scores) >= n > 0:
             runner.rows.put(0, state.scores[:n])
