@@ -123,13 +123,16 @@ def test_a_cache_that_was_filled_again_is_the_one_before(
         tiers.full(text[:600], 1)
         tiers.slim(text[600:604])
         tiers.slim(text[604:606])
-        failed = failing(tiers, monkeypatch, None) if fails else []
+        failed = failing(tiers, monkeypatch, 0) if fails else []
         tiers.rewind(605 if mode == "slim" else 590)
         n = tiers.n_kv
         assert tiers.n_full == min(n, 600)
-        logits.append([tiers.slim(text[n : n + 3]).copy(), tiers.full(text[n + 3 : n + 5], 2).copy()])
-        assert tiers.cells == text[: n + 5]
-        assert len(failed) == 2 * fails
+        kinds: list[str] = []
+        tiers.recorder = lambda kind, _tokens, _seconds, kinds=kinds: kinds.append(kind)
+        logits.append([tiers.slim(text[n : n + 3]).copy(), tiers.full([], n + 3 - tiers.n_full).copy()])
+        assert kinds == ["slim", "resume"]
+        assert tiers.cells == text[: n + 3]
+        assert len(failed) == fails
     np.testing.assert_allclose(logits[0][0], logits[1][0], atol=0.02)
     np.testing.assert_allclose(logits[0][1], logits[1][1], atol=0.02)
 
