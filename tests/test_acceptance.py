@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import fakes
 import numpy as np
@@ -11,14 +10,13 @@ import pytest
 from scipy.stats import chisquare
 
 from via_sd_local import sampling
-from via_sd_local.drafters import Draft, always, drafted
+from via_sd_local.drafters import Draft, Drafter, Hints, drafted
 from via_sd_local.engine import Engine
 from via_sd_local.gate import DEFAULT_RULE, ConfidenceRule, JointRule, RatioRule, Rule
 from via_sd_local.generation import Tier
 from via_sd_local.policy import Mode, Policy
 from via_sd_local.sampling import (
     Distribution,
-    Sampler,
     SamplingParams,
     TemperatureSampler,
     accept_or_resample,
@@ -106,20 +104,15 @@ def padded(probabilities: np.ndarray) -> np.ndarray:
     return logits
 
 
-class Sampling:
+class Sampling(Drafter):
     """A drafter that draws from P as the target's sampler would."""
 
     name = "sampling"
     is_free = True
 
-    def begin(self, recorder: Any) -> None: ...
-
-    def observe(self, accepted: int) -> None: ...
-
-    def close(self) -> None: ...
-
-    def propose(self, text: Sequence[int], limit: int, sampler: Sampler, *_more: Any) -> Draft:
-        return drafted(padded(P), lambda _token: padded(P), limit, sampler, always, end_tokens=frozenset())
+    def propose(self, text: Sequence[int], limit: int, hints: Hints) -> Draft:
+        alone = Hints(hints.sampler)
+        return drafted(padded(P), lambda _token: padded(P), limit, alone, end_tokens=frozenset())
 
 
 def second_tokens(mode: Mode, rule: Rule, params: dict[str, float], n: int) -> tuple[np.ndarray, dict[Tier, int]]:

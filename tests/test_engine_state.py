@@ -24,7 +24,7 @@ from generations import (
 
 from via_sd_local import generation as generation_module
 from via_sd_local import tiers as tiers_module
-from via_sd_local.drafters import Draft
+from via_sd_local.drafters import NO_HINTS, Draft, Hints
 from via_sd_local.generation import Tier
 from via_sd_local.policy import Mode
 
@@ -268,10 +268,10 @@ def test_the_clock_stands_still_while_the_consumer_works(clock: Clock) -> None:
     drafter_seconds = 0.5
     propose = drafter.propose
 
-    def slow(text: Sequence[int], limit: int, *more: Any) -> Draft:
+    def slow(text: Sequence[int], limit: int, hints: Hints = NO_HINTS) -> Draft:
         clock.now += drafter_seconds
-        drafter.recorder("draft", limit, drafter_seconds)
-        return propose(text, limit, *more)
+        hints.recorder("draft", limit, drafter_seconds)
+        return propose(text, limit, hints)
 
     drafter.propose = slow  # type: ignore[method-assign]
     engine = build(language, Mode.TIERED, drafter)

@@ -284,9 +284,10 @@ class Verifier(Tracked):
         return super().reuse(tokens, min(limit, self.n_full), known)
 
     @contextmanager
-    def drafting(self, mask: LayerMask) -> Iterator[Callable[[int], Floats]]:
+    def drafting(self, mask: LayerMask, recorder: Recorder) -> Iterator[Callable[[int], Floats]]:
         """Decode one token after the other under another mask, for a look ahead that leaves nothing behind.
 
+        `recorder` is told of these passes, in place of the verifier's own.
         Yields a function from the next token to the logits after it, `[n_vocab]`, which are valid until its next call.
         At the end the cache is as it was, whatever happened in between.
         """
@@ -300,7 +301,7 @@ class Verifier(Tracked):
                     logits = self.context.decode([token], len(self.cells), 1)
                 finally:
                     self.context.set_mask(b"")
-                self.recorder("draft", 1, time.perf_counter() - started)
+                recorder("draft", 1, time.perf_counter() - started)
                 self.cells.append(token)
             row: Floats = logits[0]
             return row

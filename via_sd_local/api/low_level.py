@@ -137,6 +137,7 @@ class LowLevel(Original):
             super().reset()  # type: ignore[no-untyped-call]
             return
         with self._runner.turns.taken():
+            self._runner.engine.reset()
             self._runner.forget()
             self._requires_eval = True
 
