@@ -17,10 +17,10 @@ import statistics
 import sys
 from collections import defaultdict
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from prompts import tasks
 
 from via_sd_local.catalog import resolve
 from via_sd_local.chat_format import ChatFormat
@@ -33,8 +33,6 @@ from via_sd_local.measure import measure
 from via_sd_local.model import Model
 from via_sd_local.policy import Mode, Policy
 from via_sd_local.tiers import Verifier
-
-TASKS = Path(__file__).with_name("tasks.json")
 
 
 def policy_of(config: str) -> Policy:
@@ -70,8 +68,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args(argv)
 
-    tasks = json.loads(TASKS.read_text(encoding="utf-8"))
-    chosen = [tasks[i * len(tasks) // args.prompts] for i in range(args.prompts)]
+    chosen = tasks(args.prompts)
     with closing(Model(resolve(args.verifier))) as model:
         form = ChatFormat(model)
         mask = LayerMask.parse(args.mask, model.n_layer)
@@ -89,7 +86,7 @@ def main(argv: list[str] | None = None) -> int:
             order = args.configs[number % len(args.configs) :] + args.configs[: number % len(args.configs)]
             for config in order:
                 engine = engines[config]
-                verifier.reset()
+                engine.reset()
                 steps = engine.generate(prompt, max_tokens=args.tokens)
                 emitted = [token for step in steps for token in step.tokens]
                 stats = engine.stats
