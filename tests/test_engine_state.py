@@ -206,6 +206,26 @@ def test_counters_add_up(mode: Mode, drafter: str) -> None:
             assert (stats.passes[kind].calls, stats.passes[kind].tokens) == (len(sizes), sum(sizes))
 
 
+@pytest.mark.parametrize("audit_every", [1, 4, 9])
+@pytest.mark.parametrize("draft_tokens", [1, 3, 8])
+def test_so_many_tokens_are_in_flight_and_at_the_end_of_an_answer_a_block_more(
+    draft_tokens: int, audit_every: int
+) -> None:
+    for seed in range(20):
+        language = RandomLanguage(seed, agreement=0.9, confidences=[0.9])
+        engine = build(
+            language,
+            Mode.TIERED,
+            fakes.slim_like(language),
+            draft_tokens=draft_tokens,
+            audit_every=audit_every,
+            eog=(seed % 10,),
+        )
+        for step in engine.generate(PROMPT, max_tokens=40):
+            last = step.finish_reason == "stop"
+            assert engine.stats.in_flight <= audit_every + draft_tokens * last
+
+
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("audit_every", [4, 9])
 def test_tokens_in_flight_are_those_that_only_the_slim_tier_has_seen(mode: Mode, audit_every: int) -> None:
