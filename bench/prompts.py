@@ -17,7 +17,7 @@ class Task(TypedDict):
 
 
 def tasks(n: int) -> list[Task]:
-    """So many of the tasks, evenly chosen; SystemExit where there are not so many."""
+    """So many of the tasks, evenly chosen, no calibration prompt among them; SystemExit if there are fewer."""
     known: list[Task] = json.loads(TASKS.read_text(encoding="utf-8"))
     if not 1 <= n <= len(known):
         raise SystemExit(f"{n} prompts are asked for; {TASKS.name} has {len(known)}, and none is used twice")

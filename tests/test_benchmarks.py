@@ -13,11 +13,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import profiles_made
 import pytest
 import tiny
 
 from via_sd_local.drafters import ModelDrafter, PromptLookup
 from via_sd_local.engine import Engine
+from via_sd_local.fingerprint import Fingerprint
 from via_sd_local.generation import Step
 from via_sd_local.model import Model
 
@@ -97,7 +99,7 @@ def check(runs: list[Run], count: int, *, of_each: int = 1, caches: int = 1) -> 
     assert {run.held for run in runs} == {(0,) * caches}
 
 
-WATCHED = {"modes", "llama_speculative", "foundation", "streaming", "coupling", "simulate"}
+WATCHED = {"modes", "llama_speculative", "foundation", "streaming", "coupling", "simulate", "predictions"}
 
 
 def test_every_benchmark_that_generates_is_watched_below() -> None:
@@ -121,6 +123,20 @@ def test_every_run_of_the_modes_starts_with_empty_caches(
     assert load("modes").main([*options, "--prompts", "5", "--tokens", "12"]) == 0
     check(runs, 15, caches=2)
     assert set(json.loads(capsys.readouterr().out)["modes"]) == {"plain", "sd", "sd:3"}
+
+
+def test_every_run_of_the_predictions_starts_with_empty_caches(
+    model: Path, tmp_path: Path, runs: list[Run], capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = Fingerprint.of(model)
+    profile = profiles_made.put(tmp_path, "made.json", verifier=known, draft=known)
+    options = ["--verifier", str(model), "--draft", str(model), "--profile", str(profile), "--threads", "1", "--json"]
+    assert load("predictions").main([*options, "--prompts", "2", "--tokens", "6", "--rounds", "2"]) == 0
+    modes = json.loads(capsys.readouterr().out)
+    assert {"plain", "sd", "exact"} < set(modes)
+    assert {run.held for run in runs} == {(0,), (0, 0)}
+    assert len(runs) == 2 * 2 * len(modes)  # each prompt again in every round
+    assert len({(run.engine, run.prompt) for run in runs}) == 2 * len(modes)
 
 
 @pytest.mark.parametrize("drafter", ["none", "lookup"])
