@@ -195,3 +195,22 @@ def test_a_mode_needs_the_tiers_that_it_runs(bench: Bench) -> None:
         replay(lone, COSTS, Policy(Mode.SD))
     with pytest.raises(ValueError, match="block is 0"):
         record(bench.verifier, None, bench.answers, block=0)
+
+
+@pytest.mark.parametrize(("slim", "least", "most"), [(1.0, 0.0, 0.35), (0.05, 0.65, 1.0)])
+def test_exact_leaves_the_slim_tier_out_where_it_does_not_pay(
+    bench: Bench, slim: float, least: float, most: float
+) -> None:
+    """One that costs as much as the full tier, and one that costs next to nothing; both say what the full one says."""
+    table = {kind: {int(size): cost for size, cost in row.items()} for kind, row in COSTS.to_json().items()}
+    table["slim"] = {size: slim * cost for size, cost in table["full"].items()}
+    table["resume"] = {size: (1.0 if slim == 1 else 0.6) * cost for size, cost in table["full"].items()}
+    answers = Recording([replace(answer, slim=answer.full) for answer in bench.recording.answers] * 6)
+    replayed = replay(answers, Costs(table), Policy(Mode.EXACT, rule=JointRule(0.2, 0.2)))
+    first, after = (sum(one.pace[f"{tier}_first"] for one in replayed.stats) for tier in ("slim", "full"))
+    assert replayed.deviations == 0
+    assert least <= first / (first + after) <= most
+    sd = replay(answers, Costs(table), Policy(Mode.SD)).tokens_per_second
+    assert replayed.tokens_per_second > 0.9 * sd
+    always = replay(answers, Costs(table), Policy(Mode.EXACT, draft_tokens=4, rule=JointRule(0.2, 0.2)))
+    assert all(one.pace["full_first"] == 0 for one in always.stats)

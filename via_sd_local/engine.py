@@ -27,7 +27,7 @@ from .watch import Watcher
 _ROUTES = {
     Mode.PLAIN: ("full",),
     Mode.SD: ("full",),
-    Mode.EXACT: ("slim",),
+    Mode.EXACT: ("slim", "full"),
     Mode.TIERED: ("slim", "full"),
 }
 
