@@ -35,6 +35,7 @@ from .api.verbose import show_log
 from .binding import interrupts_after, llama, take_errors
 from .drafter_adapter import LlamaDraftModelDrafter
 from .drafters import Drafter
+from .errors import ModelError
 from .memory_check import check_memory as refuse_too_large
 from .placement import DEFAULT, Placement
 from .samplers import make_sampler
@@ -130,6 +131,9 @@ class Llama(LowLevel):
             if not reasons:
                 raise
             raise ValueError(f"{error}: {reasons[0].strip()}") from None
+        if self.lora_path and not self._lora_adapter:  # the original goes on with a null pointer
+            reason = next(iter(take_errors()), "it cannot be loaded").strip()
+            raise ModelError(f"{self.lora_path}: this is no LoRA adapter of {Path(model_path).name}: {reason}")
         self.input_ids = np.zeros(self._n_ctx, dtype=np.intc)
 
     def _load_engine(self) -> None:
