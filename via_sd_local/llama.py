@@ -28,6 +28,7 @@ from .api.request import (
     read_max_tokens,
     read_sampling,
     read_stops,
+    read_whole,
 )
 from .api.responses import Envelope, usage_of
 from .api.runner import Runner
@@ -108,6 +109,17 @@ class Llama(LowLevel):
             raise TypeError(f"drafter is {drafter!r}; it is a name, or an object with the methods of a Drafter")
         if draft_model is not None and not (draft_model_path is None and drafter == "auto"):
             raise ValueError("draft_model is a drafter; give one of draft_model, draft_model_path and drafter")
+        if draft_n_threads is not None and draft_model_path is None:
+            raise ValueError("draft_n_threads is given, but there is no draft model (draft_model_path)")
+        if (
+            draft_tokens is not None
+            and draft_model_path is None
+            and draft_model is None
+            and drafter in ("auto", "none")
+        ):
+            raise ValueError(
+                "draft_tokens is given, but nothing drafts: name a draft model (draft_model_path) or a drafter"
+            )
         show_log(verbose)
         path = _file_of(model_path)
         if check_memory:
@@ -268,7 +280,7 @@ class Llama(LowLevel):
             criteria,
             read_logprobs(logprobs),
             echo,
-            seed,
+            read_whole("seed", seed),
         )
         run.check(request)
         envelope = Envelope(model or self.model_path, logprobs=logprobs is not None, streams_usage=streams_usage)
