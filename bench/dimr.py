@@ -116,6 +116,8 @@ def find(args: argparse.Namespace, name: str, model: Model, path: Path, searched
             model.n_layer,
             Budget(args.evaluations, args.minutes),
             worth=speed_worth(Shares.of(path)),
+            quick_score=evaluator.quick_score,
+            quick_cost=evaluator.quick_cost,
             strategy=name,
             skip_ratio=args.skip_ratio,
             objective=args.objective,

@@ -151,6 +151,19 @@ def test_the_empty_mask_is_the_full_model_itself(tiny_model, evaluator):
     assert (made.tokens[33:] == some_answers(model.n_vocab)[2].tokens).all()
 
 
+def test_a_quick_score_is_the_score_of_a_few_answers_evenly_spaced(tiny_model, evaluator):
+    model = tiny_model(tiny.spec("llama"))
+    answers = some_answers(model.n_vocab, tuple((5 + i, 4 + i) for i in range(13)))
+    made, few = evaluator(model, answers, block=4), evaluator(model, answers[::2], block=4)
+    mask = LayerMask.parse("1,f3", model.n_layer)
+    quick = made.quick_score(mask)
+    assert quick.tokens == len(few) == sum(4 + i for i in range(0, 13, 2))
+    assert quick.kl == pytest.approx(few.score(mask).kl, rel=1e-5)
+    assert made.quick_cost == len(few) / len(made)
+    assert made.score(mask).tokens == len(made)
+    assert few.quick_score(mask) == few.score(mask), "of few answers all are read"
+
+
 def test_a_refused_mask_is_named_and_leaves_the_evaluator_usable(tiny_model, evaluator):
     model = tiny_model(tiny.spec("llama"))
     made = evaluator(model, some_answers(model.n_vocab))

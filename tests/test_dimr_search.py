@@ -12,7 +12,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from test_dimr_strategies import N_LAYER, PLANTED, WORTH, Toy
+from test_dimr_strategies import N_LAYER, PLANTED, WORTH, Quick, Toy
 
 from via_sd_local.costs import Costs
 from via_sd_local.dimr import trial_log
@@ -67,6 +67,23 @@ def test_a_search_that_died_goes_on_as_if_it_had_not(strategy, at, tmp_path):
     assert resumed.trials == whole.trials
     assert (resumed.mask, resumed.front) == (whole.mask, whole.front)
     assert toy.calls == whole.evaluations - at
+
+
+@pytest.mark.parametrize("at", [5, 40])
+def test_a_search_with_quick_scores_goes_on_too_and_only_with_them(at, tmp_path):
+    log = tmp_path / "log.jsonl"
+    whole = run(quick_score=Quick(Toy()))
+    stop = Stop(at, ZeroDivisionError)
+    with pytest.raises(ZeroDivisionError):
+        run(stop, quick_score=Quick(stop), log=log)
+    toy = Toy()
+    quick = Quick(toy)
+    quick.masks = [None] * min(at, 32)  # what it is off by depends on how many came before
+    resumed = run(toy, quick_score=quick, log=log)
+    assert resumed.trials == whole.trials
+    assert toy.calls == whole.evaluations - at
+    with pytest.raises(ValueError, match="its quick is True"):
+        run(log=log)
 
 
 @pytest.mark.parametrize("cut", [1, 7, 40])

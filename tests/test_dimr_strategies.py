@@ -64,6 +64,47 @@ def test_guided_finds_it_without_being_told_how_many():
     assert point.score.kl <= 1.1 * toy(toy.space.mask(toy.planted)).kl
 
 
+class Quick:
+    """A toy's quick score: off by up to a fifth."""
+
+    def __init__(self, toy: Toy) -> None:
+        self.toy, self.masks = toy, []
+
+    def __call__(self, mask: LayerMask) -> Score:
+        self.masks.append(mask)
+        score = self.toy(mask)
+        off = np.random.default_rng(len(self.masks)).uniform(0.8, 1.2)
+        return Score(score.kl * off, score.relu * off, score.softplus, score.agreement, 20)
+
+
+def test_sublayers_alone_are_put_in_order_by_quick_scores_and_nothing_else_is():
+    toy = Toy()
+    quick = Quick(toy)
+    result = toy.search("guided", quick_score=quick, quick_cost=0.2)
+    assert quick.masks == [toy.space.mask([i]) for i in range(32)]
+    assert [trial.quick for trial in result.trials] == [True] * 32 + [False] * (120 - 32)
+    assert all(point.score.tokens == 100 for point in result.front)
+    assert toy.space.sublayers(result.mask) <= toy.planted
+    assert len(result.mask) >= PLANTED - 2
+    others = [toy.search(name, 40, quick_score=(none := Quick(toy))) and none.masks for name in ("paper", "random")]
+    assert others == [[], []]
+
+
+def test_a_quick_score_of_a_mask_is_not_taken_for_its_whole_one():
+    """With one sublayer skipped, the mask that is wanted is scored alone first, on a part of the text."""
+    toy = Toy()
+    result = toy.search("guided", 60, skip_ratio=1 / 32, quick_score=Quick(toy))
+    assert len(result.mask) == 1
+    assert result.score.tokens == 100
+
+
+def test_quick_scores_cost_less_of_a_plan():
+    made = [Guided(Space.of(N_LAYER), worth=WORTH, evaluations=30, quick_cost=cost) for cost in (1.0, 0.25)]
+    assert [len(strategy.ask()) for strategy in made] == [4, 1]
+    with pytest.raises(ValueError, match="quick_cost is 0"):
+        Guided(Space.of(N_LAYER), worth=WORTH, evaluations=30, quick_cost=0)
+
+
 def test_gaps_in_the_front_are_filled():
     """Growth takes steps of two and more here; pictures and choices want every number."""
     result = Toy().search("guided", 120)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from commands import Run, assert_refused
 from profiles_made import SECONDS, level
 
-from via_sd_local import measure, profiles
+from via_sd_local import Llama, measure, profiles
 from via_sd_local.costs import Costs
 from via_sd_local.errors import ModelError
 from via_sd_local.fingerprint import Fingerprint
@@ -93,6 +94,31 @@ def test_the_chat_takes_the_profile_too(put: Callable[..., Path], files: Path, m
         assert session.engine.verifier.mask == LayerMask.parse("2-3", 6)
         assert session.advice.pair
         assert session.advice.choice.why == "tiered: fastest within 0.05 by the profile"
+
+
+def test_the_api_takes_the_profile_too_by_itself_by_path_and_by_name(
+    put: Callable[..., Path], files: Path, profiles_folder: Path, tmp_path: Path
+) -> None:
+    options = {"draft_model_path": str(files / "template.gguf"), "max_deviation": 0.05, "n_threads": 1, "n_ctx": 128}
+
+    def run(**more: Any) -> dict[str, Any]:
+        with closing(Llama(str(files / "llama.gguf"), verbose=False, draft_tokens=3, **options, **more)) as llm:
+            stats: dict[str, Any] = llm("the sea", max_tokens=8, temperature=0)["usage"]["via_sd"]
+            return stats
+
+    path = put("x.json")
+    assert run()["mode"] == "tiered"
+    elsewhere = path.rename(tmp_path / "mine.json")
+    with pytest.warns(RuntimeWarning, match="there is no profile of the pair"):
+        assert run()["mode"] == "sd"
+    assert run(profile=str(elsewhere))["mode"] == "tiered"
+    put("named.json", levels=(level(0.05, "sd", None),), lossless="plain")
+    assert run(profile="named")["mode"] == "plain"
+    other = put("other.json", verifier=profiles_made.VERIFIER)
+    with pytest.raises(ModelError, match=r"other\.json: this profile is of another verifier than llama\.gguf"):
+        run(profile=str(other))
+    with pytest.raises(ModelError, match="there is no profile 'nonesuch'"):
+        run(profile="nonesuch")
 
 
 def test_mask_and_thresholds_come_from_the_profile(answer: Run, files: Path, put: Callable[..., Path]) -> None:

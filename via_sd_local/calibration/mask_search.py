@@ -89,6 +89,8 @@ def find_mask(
             model.n_layer,
             budget,
             worth=worth,
+            quick_score=evaluator.quick_score,
+            quick_cost=evaluator.quick_cost,
             strategy=plan.strategy,
             skip_ratio=plan.skip_ratio,
             objective=objective,

@@ -23,6 +23,7 @@ from .blocks import Block, BlockContext, State, cut
 from .objective import Score, score, with_rest
 
 DEFAULT_BLOCK = 6
+QUICK_TEXTS = 5  # that a quick score reads, evenly spaced among all
 _INPUT_BYTES = 256 << 20  # for hidden states from which masks that begin late are resumed
 
 T = TypeVar("T")
@@ -35,6 +36,7 @@ class _Text:
     inputs: Tokens
     batches: list[list[Block]]
     state: State
+    first: int  # of its rows among all
     entering: list[dict[int, Floats]] = field(default_factory=list)  # by batch: layer -> [n, n_embd]
 
     def rows(self, batch: Sequence[Block]) -> slice:
@@ -65,7 +67,8 @@ class Evaluator:
         self.context = BlockContext(model, n_ctx=longest + widest, n_threads=n_threads, blocks=blocks)
         self._scale = np.float32(0)  # of recorded states, as inputs; 0 where masks cannot be resumed from them
         try:
-            self._texts = [self._prepare(answer, plan) for answer, plan in zip(answers, plans, strict=True)]
+            texts = zip(answers, plans, self.starts, strict=True)
+            self._texts = [self._prepare(answer, plan, first) for answer, plan, first in texts]
             self.full = self._run_full()
             self._scale = self._find_scale()
         except BaseException:
@@ -79,35 +82,53 @@ class Evaluator:
         """The number of rows."""
         return len(self.tokens)
 
+    @property
+    def quick_cost(self) -> float:
+        """The share of all rows that a quick score reads."""
+        return sum(len(text.inputs) for text in self._few) / len(self)
+
     def slim(self, mask: LayerMask) -> TopLogits:
         """The slim model's distributions, `[n]`; ValueError with llama.cpp's reason if it refuses the mask."""
-        return TopLogits.join(list(self._run(mask, TopLogits.of)))
+        return TopLogits.join(list(self._run(mask, TopLogits.of, self._texts)))
 
     def score(self, mask: LayerMask) -> Score:
         """How far the slim model is from the full one, on the tokens that the full one's `TopLogits` keep and the rest.
 
         ValueError with llama.cpp's reason if it refuses the mask.
         """
+        return self._score(mask, self._texts)
+
+    def quick_score(self, mask: LayerMask) -> Score:
+        """The same on QUICK_TEXTS of the answers: good enough to put masks in order that differ much."""
+        return self._score(mask, self._few)
+
+    @property
+    def _few(self) -> list[_Text]:
+        return self._texts[:: max(1, len(self._texts) // QUICK_TEXTS)]
+
+    def _score(self, mask: LayerMask, texts: Sequence[_Text]) -> Score:
+        full = TopLogits.join([self.full[text.first : text.first + len(text.inputs)] for text in texts])
         row = 0
-        log_u = np.empty_like(self.full.log_probs)
-        best = np.empty(len(self), np.int32)
-        for part in self._run(mask, lambda logits: logits):
+        log_u = np.empty_like(full.log_probs)
+        best = np.empty(len(full), np.int32)
+        for part in self._run(mask, lambda logits: logits, texts):
             for logits in part:  # a row of the vocabulary stays in the cache
                 best[row] = top = logits.argmax()
-                log_u[row] = logits[self.full.ids[row]] - logits[top] - np.log(np.exp(logits - logits[top]).sum())
+                log_u[row] = logits[full.ids[row]] - logits[top] - np.log(np.exp(logits - logits[top]).sum())
                 row += 1
-        return score(with_rest(self.full.log_probs), with_rest(log_u), best == self.full.best)
+        return score(with_rest(full.log_probs), with_rest(log_u), best == full.best)
 
     #
     # passes
     #
 
-    def _prepare(self, answer: Answer, batches: list[list[Block]]) -> _Text:
+    def _prepare(self, answer: Answer, batches: list[list[Block]], first: int) -> _Text:
         """The full model's K/V of everything but the answer's last token."""
         tokens = [*answer.prompt_tokens, *answer.tokens[:-1]]
         self.context.clear()
         self.context.decode(tokens, 0, 0)
-        return _Text(np.array(tokens[len(answer.prompt_tokens) - 1 :], np.int32), batches, self.context.save())
+        inputs = np.array(tokens[len(answer.prompt_tokens) - 1 :], np.int32)
+        return _Text(inputs, batches, self.context.save(), first)
 
     def _run_full(self) -> TopLogits:
         """The full model's distributions; on the way, record what enters layers."""
@@ -166,11 +187,11 @@ class Evaluator:
         self.context.set_mask(mask.to_bytes())  # a mask that is refused by itself is refused here
         return self._skip_below(mask, mask.first or 0) if self._scale else 0
 
-    def _run(self, mask: LayerMask, use: Callable[[Floats], T]) -> Iterator[T]:
+    def _run(self, mask: LayerMask, use: Callable[[Floats], T], texts: Sequence[_Text]) -> Iterator[T]:
         """`use` of each batch's logits `[n, n_vocab]`, which are valid until the next."""
         layer = self._set_mask(mask)
         try:
-            for text in self._texts:
+            for text in texts:
                 self.context.load(text.state)
                 for batch, entering in zip(text.batches, text.entering, strict=True):
                     inputs = entering[layer] * self._scale if layer else text.inputs[text.rows(batch)]

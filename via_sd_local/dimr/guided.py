@@ -1,7 +1,8 @@
 """The guided search: every sublayer alone, then growth, then exchanges around the best masks.
 
-What it learns is a front: for each number of skipped sublayers the mask with the least loss. A plan of so many
-evaluations divides the work; beyond the plan, exchanges go on.
+Sublayers alone are only put in order, so quick scores do for them. What the search learns is a front: for each number
+of skipped sublayers the mask with the least loss. A plan of so many evaluations divides the work; beyond the plan,
+exchanges go on.
 """
 
 from __future__ import annotations
@@ -33,21 +34,33 @@ class Guided:
     name = "guided"
 
     def __init__(
-        self, space: Space, *, seed: int = 0, objective: Objective = "kl", worth: Worth, evaluations: int
+        self,
+        space: Space,
+        *,
+        seed: int = 0,
+        objective: Objective = "kl",
+        worth: Worth,
+        evaluations: int,
+        quick_cost: float = 1.0,
     ) -> None:
-        """`evaluations` is the plan. With few, neighbouring sublayers are scored together, growth is coarse."""
+        """`evaluations` is the plan. With few, neighbouring sublayers are scored together, growth is coarse.
+
+        `quick_cost` is what a quick score takes of it, above 0 up to 1.
+        """
         if evaluations < 1:
             raise ValueError(f"the plan has {evaluations} evaluations; it needs at least one")
+        if not 0 < quick_cost <= 1:
+            raise ValueError(f"quick_cost is {quick_cost}; it is a share of a whole evaluation, above 0 up to 1")
         self._space, self._seed, self._objective, self._worth = space, seed, objective, worth
         self._told = 0
         self._losses: dict[LayerMask, float] = {}  # inf for a refused one
         self._front: dict[int, tuple[float, LayerMask, float]] = {}  # count -> loss, mask, worth
         size = 1
-        while math.ceil(space.size / size) > max(1, _ALONE * evaluations):
+        while math.ceil(space.size / size) * quick_cost > max(quick_cost, _ALONE * evaluations):
             size *= 2
         self._groups = [range(i, min(i + size, space.size)) for i in range(0, space.size, size)]
         self._single = np.full(space.size, np.inf)
-        left = _GROWTH * max(0, evaluations - len(self._groups))
+        left = _GROWTH * max(0, evaluations - len(self._groups) * quick_cost)
         self._first = (space.least + 1) // 2  # smaller masks are not wanted; the first steps are sure, anyway
         steps = max(1, int(left / 2) - 1)
         self._step = max(1, math.ceil((space.most - self._first) / steps))
@@ -58,8 +71,12 @@ class Guided:
         self._results: list[tuple[float, int, float]] = []  # their losses, places, agreements
         self._growing = True
 
+    @property
+    def quick(self) -> bool:
+        return self._told < len(self._groups)
+
     def ask(self) -> LayerMask | None:
-        if self._told < len(self._groups):
+        if self.quick:
             return self._space.mask(self._groups[self._told])
         if self._growing:
             return self._space.mask(self._candidates[len(self._results)])
@@ -67,30 +84,35 @@ class Guided:
 
     def tell(self, mask: LayerMask, score: Score | None) -> None:
         loss = math.inf if score is None else score.loss(self._objective)
+        if self.quick:
+            self._tell_group(loss)
+            return
+        self._told += 1
         self._losses[mask] = loss
         if score is not None and self._space.holds(mask):
             known = self._front.get(len(mask))
             if known is None or loss < known[0]:
                 self._front[len(mask)] = (loss, mask, self._worth(mask, score))
-        self._told += 1
-        if self._told <= len(self._groups):
-            group = self._groups[self._told - 1]
-            refused_together = len(group) > 1 and not math.isfinite(loss)  # each of them alone may still be possible
-            self._single[list(group)] = 1.0 if refused_together else loss / len(group)
-            if self._told == len(self._groups):
-                self._plan_step()
-        elif self._growing:
+        if self._growing:
             self._results.append((loss, len(self._results), 0.0 if score is None else score.agreement))
             if len(self._results) == len(self._candidates):
                 self._grow()
+
+    def _tell_group(self, loss: float) -> None:
+        """The loss of neighbours that were scored together is divided among them."""
+        group = self._groups[self._told]
+        refused_together = len(group) > 1 and not math.isfinite(loss)  # each of them alone may still be possible
+        self._single[list(group)] = 1.0 if refused_together else loss / len(group)
+        self._told += 1
+        if not self.quick:
+            self._plan_step()
 
     #
     # growth
     #
 
     def _surrogate(self) -> Surrogate:
-        singles = len(self._groups[0])
-        trials = [(mask, loss) for mask, loss in self._losses.items() if len(mask) > singles and math.isfinite(loss)]
+        trials = [(mask, loss) for mask, loss in self._losses.items() if math.isfinite(loss)]
         return Surrogate(self._single, self._space.bits([mask for mask, _ in trials]), [loss for _, loss in trials])
 
     def _plan_step(self) -> None:

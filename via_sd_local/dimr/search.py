@@ -84,6 +84,8 @@ def search(
     budget: Budget,
     *,
     worth: Worth,
+    quick_score: Callable[[LayerMask], Score] | None = None,
+    quick_cost: float = 1.0,
     strategy: StrategyName = "guided",
     skip_ratio: float | None = None,
     objective: Objective = "kl",
@@ -95,7 +97,8 @@ def search(
 ) -> SearchResult:
     """Find the mask that is worth most among those with the least loss for their number of skipped sublayers.
 
-    `score` evaluates a mask, ValueError if it is refused (`Evaluator.score`). `objective` is the loss. The same seed,
+    `score` evaluates a mask, ValueError if it is refused (`Evaluator.score`); `quick_score` does so on a part of the
+    text, for a share `quick_cost` of the time, where a strategy needs no more. `objective` is the loss. The same seed,
     worths and budget in evaluations give the same mask. With `log`, a search that was killed goes on where it stopped;
     `about` names what the scores depend on (model, text), and must not change. Ctrl-C ends the search with the best so
     far. ValueError for a budget that ends before any mask with a wanted number of sublayers was scored.
@@ -113,13 +116,19 @@ def search(
         "sublayers": [space.least, space.most],
         "evaluations": budget.evaluations,
         "minutes": None if budget.evaluations else budget.minutes,
+        **({"quick": True} if quick_score is not None else {}),
         **(about or {}),
     }
     trial_log = TrialLog(log, facts, n_layer) if log is not None else None
-    run = _Run(score, space, budget, worth, objective, trial_log, progress, clock)
+    run = _Run(score, quick_score, space, budget, worth, objective, trial_log, progress, clock)
+    cost = quick_cost if quick_score is not None and budget.evaluations is None else 1.0  # each counts as one
     try:
         with threadpool_limits(1, user_api="blas"):  # a strategy's matrices are small
-            run.go(lambda plan: make_strategy(strategy, space, seed=seed, objective=objective, worth=worth, plan=plan))
+            run.go(
+                lambda plan: make_strategy(
+                    strategy, space, seed=seed, objective=objective, worth=worth, plan=plan, quick_cost=cost
+                )
+            )
     finally:
         if trial_log is not None:
             trial_log.close()
@@ -145,14 +154,21 @@ def search(
 
 
 def make_strategy(
-    name: StrategyName, space: Space, *, seed: int, objective: Objective, worth: Worth, plan: int
+    name: StrategyName,
+    space: Space,
+    *,
+    seed: int,
+    objective: Objective,
+    worth: Worth,
+    plan: int,
+    quick_cost: float = 1.0,
 ) -> Strategy:
-    """A strategy by its name; `plan` is the number of evaluations that it may count on."""
+    """A strategy by its name; `plan` is the number of evaluations that it may count on, `quick_cost` of a quick one."""
     if name == "random":
         return Random(space, seed=seed)
     if name == "paper":
         return Paper(space, seed=seed, objective=objective, worth=worth)
-    return Guided(space, seed=seed, objective=objective, worth=worth, evaluations=plan)
+    return Guided(space, seed=seed, objective=objective, worth=worth, evaluations=plan, quick_cost=quick_cost)
 
 
 class _Run:
@@ -161,6 +177,7 @@ class _Run:
     def __init__(
         self,
         score: Callable[[LayerMask], Score],
+        quick_score: Callable[[LayerMask], Score] | None,
         space: Space,
         budget: Budget,
         worth: Worth,
@@ -169,9 +186,11 @@ class _Run:
         progress: Callable[[Progress], None] | None,
         clock: Callable[[], float],
     ) -> None:
-        self._score, self._space, self._budget, self._worth, self._objective = score, space, budget, worth, objective
+        self._scores = {False: score, True: quick_score or score}
+        self._quick = quick_score is not None
+        self._space, self._budget, self._worth, self._objective = space, budget, worth, objective
         self._log, self._progress, self._clock = log, progress, clock
-        self._known: dict[LayerMask, Score | None] = {}
+        self._known: dict[tuple[LayerMask, bool], Score | None] = {}
         self._before = 0.0  # seconds of a search that is resumed
         self._started = clock()
         self._last = 0.0  # seconds at the end of the last trial, as logged
@@ -199,7 +218,7 @@ class _Run:
                 mask = strategy.ask()
                 if mask is None:
                     break
-                trial = self._try(mask)
+                trial = self._try(mask, self._quick and strategy.quick)
                 strategy.tell(trial.mask, trial.score)
         except KeyboardInterrupt:
             self.interrupted = True
@@ -214,13 +233,14 @@ class _Run:
         first = logged[0].seconds if logged else self._last
         return max(1, int(_PLANNED * 60 * self._budget.minutes / max(first, 1e-3)))
 
-    def _try(self, mask: LayerMask) -> Trial:
-        if mask not in self._known:
+    def _try(self, mask: LayerMask, quick: bool = False) -> Trial:
+        key = (mask, quick)
+        if key not in self._known:
             try:
-                self._known[mask] = self._score(mask)
+                self._known[key] = self._scores[quick](mask)
             except ValueError:  # llama.cpp refuses it
-                self._known[mask] = None
-        trial = Trial(mask, self._known[mask])
+                self._known[key] = None
+        trial = Trial(mask, self._known[key], quick)
         self._last = round(self.seconds, 3)
         if self._log is not None:
             self._log.append(trial, self._last)
@@ -231,7 +251,7 @@ class _Run:
 
     def _take(self, trial: Trial) -> None:
         self.trials.append(trial)
-        self._known[trial.mask] = trial.score
+        self._known[trial.mask, trial.quick] = trial.score
         front = front_of((*self.front, trial), self._space, self._objective)
         if front != self.front:
             self.front = front

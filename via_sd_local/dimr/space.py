@@ -18,10 +18,11 @@ _TRIES = 50  # to draw a mask that was not tried yet
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A mask and its score; None if llama.cpp refused the mask."""
+    """A mask and its score; None if llama.cpp refused the mask. A quick score is of a part of the text only."""
 
     mask: LayerMask
     score: Score | None
+    quick: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,7 @@ def front_of(trials: Iterable[Trial | FrontPoint], space: Space, objective: Obje
     """For each number of skipped sublayers that was tried and is wanted, the best by `objective`; fewest first."""
     best: dict[int, FrontPoint] = {}
     for trial in trials:
-        if trial.score is None or not space.holds(trial.mask):
+        if trial.score is None or not space.holds(trial.mask) or (isinstance(trial, Trial) and trial.quick):
             continue
         known = best.get(len(trial.mask))
         if known is None or trial.score.loss(objective) < known.score.loss(objective):

@@ -29,6 +29,11 @@ class Strategy(Protocol):
 
     name: str
 
+    @property
+    def quick(self) -> bool:
+        """Whether a score of a part of the text will do for the next mask: it is compared with such scores only."""
+        ...
+
     def ask(self) -> LayerMask | None:
         """The mask to try next; None if there is nothing left to try."""
         ...
@@ -42,6 +47,7 @@ class Random:
     """Random masks: the control."""
 
     name = "random"
+    quick = False
 
     def __init__(self, space: Space, *, seed: int = 0) -> None:
         self._space, self._seed = space, seed
@@ -66,6 +72,7 @@ class Paper:
     """
 
     name = "paper"
+    quick = False
 
     def __init__(
         self, space: Space, *, seed: int = 0, objective: Objective = "relu", worth: Worth, theta: int = 5

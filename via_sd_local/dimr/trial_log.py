@@ -57,7 +57,8 @@ class TrialLog:
         """Log a trial."""
         self.trials.append(LoggedTrial(trial, seconds))
         score = None if trial.score is None else trial.score.to_json()
-        self._write({"mask": str(trial.mask), "score": score, "seconds": seconds})
+        quick = {"quick": True} if trial.quick else {}
+        self._write({"mask": str(trial.mask), "score": score, "seconds": seconds, **quick})
 
     def close(self) -> None:
         if self._file is not None:
@@ -138,4 +139,5 @@ def _compare(path: Path, found: Any, header: Mapping[str, Any]) -> None:
 
 def _logged(data: Any, n_layer: int) -> LoggedTrial:
     score = None if data["score"] is None else Score.from_json(data["score"])
-    return LoggedTrial(Trial(LayerMask.parse(data["mask"], n_layer), score), float(data["seconds"]))
+    trial = Trial(LayerMask.parse(data["mask"], n_layer), score, bool(data.get("quick", False)))
+    return LoggedTrial(trial, float(data["seconds"]))

@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""What a routing profile predicts, and what then happens on prompts that calibration has not seen.
+
+    python bench/predictions.py --verifier V --draft D [--profile FILE] [--prompts 20] [--tokens 40] [--rounds 1]
+
+The modes alternate in one process, caches are emptied before every run, and prefill does not count. Speeds are tokens
+by seconds over all prompts, as in the profile; of several rounds each prompt's fastest counts. The deviation is the
+share of emitted tokens that are not the full model's own choice by teacher forcing, less what `plain` itself scores
+(batches of other shapes round differently).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from typing import Any
+
+from modes import agreement, tasks
+
+from via_sd_local.advice import Advice, advise
+from via_sd_local.catalog import resolve
+from via_sd_local.chat_format import ChatFormat
+from via_sd_local.context import Context
+from via_sd_local.drafters import ModelDrafter
+from via_sd_local.engine import Engine
+from via_sd_local.errors import ViaSdError
+from via_sd_local.mask import LayerMask
+from via_sd_local.measure import costs_of
+from via_sd_local.model import Model
+from via_sd_local.policy import Policy
+from via_sd_local.profile import Profile
+from via_sd_local.settings import Settings
+from via_sd_local.tiers import Verifier
+
+
+@dataclass(slots=True)
+class Row:
+    """A mode: what was predicted, and (tokens, seconds, agreement) of every prompt."""
+
+    predicted: float
+    level: float | None = None
+    bound: float | None = None
+    runs: list[tuple[int, float, float]] = field(default_factory=list)
+
+    def report(self, plain: Row) -> dict[str, Any]:
+        tokens, seconds, agreed = (sum(column) for column in zip(*self.runs, strict=True))
+        reference = sum(run[2] for run in plain.runs) / len(plain.runs)
+        return {
+            "predicted": self.predicted,
+            "measured": tokens / seconds,
+            "measured_by_predicted": tokens / seconds / self.predicted,
+            "deviation": reference - agreed / len(self.runs),
+            "max_deviation": self.level,
+            "bound": self.bound,
+        }
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--verifier", required=True, metavar="MODEL")
+    parser.add_argument("--draft", required=True, metavar="MODEL")
+    parser.add_argument("--profile", default="auto", metavar="FILE", help="default: the one that fits")
+    parser.add_argument("--prompts", type=int, default=20, help="how many of the 20 tasks, evenly chosen")
+    parser.add_argument("--tokens", type=int, default=40, help="of each answer (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--n-ctx", type=int, default=1024)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args(argv)
+    try:
+        report = run(args)
+    except (ViaSdError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(json.dumps(report, indent=2) if args.json else table(report))
+    return 0
+
+
+def settings_of(args: argparse.Namespace, profile: Profile) -> dict[str, Settings]:
+    """What a user would ask for, for every mode that the profile has a prediction for."""
+    common = {"verifier": args.verifier, "profile": args.profile, "threads": args.threads}
+    made = {"sd": Settings(mode="sd", draft=args.draft, **common)}
+    if profile.speeds.exact is not None:
+        made["exact"] = Settings(mode="exact", draft=args.draft, **common)
+    for level in profile.levels:
+        if level.best is not None:
+            budget = level.max_deviation
+            made[f"tiered@{budget:g}"] = Settings(mode="tiered", draft=args.draft, max_deviation=budget, **common)
+    return {"plain": Settings(mode="plain", verifier=args.verifier, threads=args.threads), **made}
+
+
+def run(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    path = resolve(args.verifier)
+    asked = Settings(verifier=args.verifier, draft=args.draft, mode="auto", profile=args.profile, threads=args.threads)
+    found = advise(asked, path).found
+    if found is None or not found.pair:
+        raise ValueError("there is no profile of this pair: run via-sd-local calibrate, or give one with --profile")
+    profile = found.profile
+    settings = settings_of(args, profile)
+    advice = {name: advise(one, path) for name, one in settings.items()}
+    with ExitStack() as stack:
+        model = stack.enter_context(closing(Model(path)))
+        draft = stack.enter_context(closing(Model(resolve(args.draft))))
+        mask = LayerMask.parse(profile.mask, model.n_layer) if profile.has_mask else None
+        sizes = {"n_ctx": args.n_ctx, "n_threads": args.threads}
+        reference = stack.enter_context(closing(Context(model, **sizes)))
+        verifier = stack.enter_context(closing(Verifier(model, mask=mask, **sizes)))
+        drafter = stack.enter_context(closing(ModelDrafter(draft, model, **sizes)))
+        engines = {name: engine_of(settings[name], advice[name], verifier, drafter) for name in settings}
+        rows = {name: row_of(name, profile) for name in settings}
+        form = ChatFormat(model)
+        for number, task in enumerate(tasks(args.prompts)):
+            prompt = form.tokens([{"role": "user", "content": task["prompt"]}])
+            shift = number % len(engines)
+            names = [*engines][shift:] + [*engines][:shift]
+            best: dict[str, tuple[int, float, float]] = {}
+            for _ in range(args.rounds):
+                for name in names:
+                    engine = engines[name]
+                    verifier.reset()
+                    emitted = [
+                        token for step in engine.generate(prompt, max_tokens=args.tokens) for token in step.tokens
+                    ]
+                    speed = engine.stats.tokens_per_second
+                    if speed is None:  # the answer is a single token
+                        continue
+                    tokens = len(emitted) - 1
+                    if name not in best or tokens / speed < best[name][1]:
+                        best[name] = (tokens, tokens / speed, agreement(reference, prompt, emitted))
+            for name, one in best.items():
+                rows[name].runs.append(one)
+    return {name: row.report(rows["plain"]) for name, row in rows.items()}
+
+
+def engine_of(settings: Settings, advice: Advice, verifier: Verifier, drafter: ModelDrafter) -> Engine:
+    """As a session makes it, but with the verifier and the drafter that all modes share."""
+    choice = advice.choice
+    policy = Policy(choice.mode, None, choice.rule, max_deviation=choice.max_deviation)
+    if settings.mode == "plain":
+        return Engine(verifier, None, policy)
+    mask = verifier.mask if choice.mask is not None else None
+    costs = advice.costs(mask, verifier.context.n_threads) or costs_of(verifier, [drafter])
+    return Engine(verifier, drafter, policy, costs)
+
+
+def row_of(name: str, profile: Profile) -> Row:
+    if not name.startswith("tiered@"):
+        return Row(getattr(profile.speeds, name))
+    level = next(level for level in profile.levels if name == f"tiered@{level.max_deviation:g}")
+    assert level.best is not None
+    assert level.best.tokens_per_second is not None
+    return Row(level.best.tokens_per_second, level.max_deviation, level.best.bound)
+
+
+def table(report: dict[str, dict[str, Any]]) -> str:
+    lines = [
+        "| mode | predicted tokens/s | measured | measured / predicted | deviation less plain's | slim tier's bound |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, row in report.items():
+        bound = "" if row["bound"] is None else f"{row['bound']:.3f}"
+        lines.append(
+            f"| {name} | {row['predicted']:.1f} | {row['measured']:.1f} | {row['measured_by_predicted']:.2f} "
+            f"| {row['deviation']:.3f} | {bound} |"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
