@@ -169,6 +169,7 @@ def test_a_file_that_is_mapped_twice_is_in_memory_once(smollm2_path: Path, memor
     need = estimate(plan(smollm2_path))
     memory(2 * need.total - need.weights)
     check_memory([plan(smollm2_path), plan(smollm2_path)])
+    check_memory([plan(smollm2_path, mapped=False)] * 2)  # a session loads it once
     with pytest.raises(ModelError, match="needs about"):
         check_memory([plan(smollm2_path), plan(smollm2_path, mapped=False)])
 

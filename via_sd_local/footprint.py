@@ -37,7 +37,7 @@ class Footprint:
 
     def once_loaded(self) -> Footprint:
         """What of it still counts as available when it is loaded: mapped weights."""
-        return replace(self, weights=self.weights if self.mapped else 0, cache=0, buffers=0)
+        return replace(self, n_ctx=0, weights=self.weights if self.mapped else 0, cache=0, buffers=0)
 
 
 @dataclass(frozen=True, slots=True)

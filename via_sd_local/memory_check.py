@@ -19,10 +19,9 @@ def check_memory(plans: Sequence[LoadPlan], *, loaded: Sequence[LoadPlan] = ()) 
     if not needs:
         return
     available = available_memory()
-    weights: dict[tuple[str, int], int] = {}  # a file that is mapped twice is in memory once
-    for number, need in enumerate(needs):
-        key = (str(need.path.resolve()), 0 if need.mapped else 1 + number)
-        weights[key] = max(need.weights, weights.get(key, 0))
+    # once are in memory: a file that is mapped twice, and a model that drafts for itself (loaded alike)
+    by_weight = sorted(needs, key=lambda need: need.weights)
+    weights = {(need.path.resolve(), None if need.mapped else need): need.weights for need in by_weight}
     total = sum(weights.values()) + sum(need.cache + need.buffers for need in needs)
     if total > available:
         raise ModelError(_refusal(needs, total, available))
