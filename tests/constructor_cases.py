@@ -118,6 +118,10 @@ def construct(case: Construction, llama_cpp: Any, cls: Any, folder: Path, **more
         from llama_cpp.llama_tokenizer import LlamaTokenizer
 
         class Shouting(LlamaTokenizer):
+            def __init__(self, llama: Any) -> None:
+                super().__init__(llama)
+                self.owner = llama  # a model that nobody holds is freed
+
             def detokenize(self, *args: Any, **kwargs: Any) -> bytes:
                 return bytes(super().detokenize(*args, **kwargs)).upper()
 
