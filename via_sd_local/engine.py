@@ -109,6 +109,13 @@ class Engine:
         budget = (self.policy.max_deviation or 0.0) if lossy else 0.0
         return [Pace(costs, routes=routes, free=drafter.is_free, max_deviation=budget) for drafter in self.drafters]
 
+    def reset(self) -> None:
+        """Forget every text, and end the generation that runs; what was learned of costs and acceptance stays."""
+        self._generation += 1
+        self.verifier.reset()
+        for drafter in self.drafters:
+            drafter.reset()
+
     def release(self) -> None:
         """End the generation that runs and begin no other; the parts stay open, for another engine."""
         self._generation += 1

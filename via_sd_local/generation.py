@@ -55,7 +55,7 @@ class Generation:
         `end` is the text's longest permitted length, prompt included.
         """
         self.verifier = verifier
-        self.drafting = Drafting(drafters, paces, policy, stats, verifier.model.n_vocab)
+        self.drafting = Drafting(drafters, paces, policy, stats, verifier.model.n_vocab, self._record_draft)
         self.policy = policy
         self.budget = budget
         self.compares = compares
@@ -113,7 +113,6 @@ class Generation:
             Mode.EXACT: self._exact,
             Mode.TIERED: self._tiered,
         }
-        self.drafting.begin(self._record_draft)
         while True:
             yield step
             if step.finish_reason is not None:

@@ -105,8 +105,8 @@ class Llama(LowLevel):
         unknown = set(original) - set(inspect.signature(Original.__init__).parameters) - _OBSOLETE
         if unknown:
             warnings.warn(f"Llama does not know the argument {min(unknown)!r}", RuntimeWarning, stacklevel=2)
-        if not isinstance(drafter, str) and not callable(getattr(drafter, "propose", None)):
-            raise TypeError(f"drafter is {drafter!r}; it is a name, or an object with the methods of a Drafter")
+        if not isinstance(drafter, str | Drafter):
+            raise TypeError(f"drafter is {drafter!r}; it is a name, or of a subclass of via_sd_local.drafters.Drafter")
         if draft_model is not None and not (draft_model_path is None and drafter == "auto"):
             raise ValueError("draft_model is a drafter; give one of draft_model, draft_model_path and drafter")
         if draft_n_threads is not None and draft_model_path is None:
