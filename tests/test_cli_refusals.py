@@ -76,6 +76,7 @@ REFUSED = {
     "temperature nan": (("--temperature", "nan"), "temperature is nan"),
     "temperature inf": (("--temperature", "inf"), "temperature is inf"),
     "seed": (("--temperature", "1", "--seed", "-1"), "seed is -1; it must be 0 or larger"),
+    "draft tokens without a drafter": (("--draft-tokens", "3"), "--draft-tokens is given, but nothing drafts"),
     "draft tokens": (("--drafter", "lookup", "--draft-tokens", "0"), "draft_tokens is 0; it must be at least 1"),
     "context": (("--n-ctx", "1"), "n_ctx is 1; a context needs at least 2 positions"),
     "negative context": (("--n-ctx", "-4"), "n_ctx is -4; a context needs at least 2 positions"),

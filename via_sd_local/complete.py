@@ -59,6 +59,8 @@ def check_room(n_prompt: int, n_ctx: int, max_tokens: int | None) -> None:
 def run(args: argparse.Namespace) -> int:
     """Load, generate, print; returns the exit status."""
     settings = settings_from(args)
+    if settings.draft_tokens is not None and settings.resolved_drafter == "none":
+        raise ValueError("--draft-tokens is given, but nothing drafts: name a draft model (--draft) or a --drafter")
     prompt = read_prompt(args)
 
     from .chat_format import ChatFormat
