@@ -174,8 +174,9 @@ class Generation:
         """Count a pass, and learn its cost."""
         self.stats.record(kind, tokens, seconds)
         if self.pace and kind != "prefill":
-            self.pace.costs.observe(kind, tokens, seconds)
-            self.spent += self.pace.costs.of(kind, tokens)
+            costs = self.pace.costs
+            costs.observe(kind, tokens, seconds)
+            self.spent += costs.of(kind, tokens) if costs.knows(kind) else seconds
 
     def _record_draft(self, kind: str, tokens: int, seconds: float) -> None:
         self.stats.draft_prefill_tokens += tokens * (kind == "prefill")
