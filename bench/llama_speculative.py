@@ -104,7 +104,7 @@ def theirs(program: Path, args: argparse.Namespace, prompt: str, n_prompt: int, 
         file.flush()
         command = [str(program), "-m", str(resolve(args.verifier)), "-md", str(resolve(args.draft)), "-f", file.name]
         command += ["--no-escape", "-n", str(args.tokens), "-c", str(args.n_ctx), "--temp", "0"]
-        command += ["-t", str(args.threads), "-td", str(args.threads), "--fit", "off"]
+        command += ["-t", str(args.threads), "-td", str(args.threads), "--fit", "off", "-ngl", "all", "-ngld", "all"]
         command += ["--spec-type", "draft-simple", "--spec-draft-n-max", str(length), "--spec-draft-n-min", "0"]
         run = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     output = run.stdout + run.stderr

@@ -2,6 +2,8 @@
 
 if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|i686)$")
     set(AMX_VERDICT "not an x86 processor")
+elseif(VIA_SD_PORTABLE)
+    set(AMX_VERDICT "left out of a portable build")
 elseif(CMAKE_CROSSCOMPILING OR MSVC OR (DEFINED GGML_NATIVE AND NOT GGML_NATIVE))
     set(AMX_VERDICT "not probed: not a native build")
 else()

@@ -28,6 +28,7 @@ VERDICTS = (
     "announced, but the kernel refuses it; built without it",
     "announced, but it faults; built without it",
     "not an x86 processor",
+    "left out of a portable build",
     "not probed: not a native build",
     "not probed: the probe does not compile",
 )

@@ -148,14 +148,15 @@ def test_the_wheel_is_for_any_python_on_this_platform_and_holds_no_links(wheel: 
 def test_the_source_distribution_has_what_a_build_reads_and_no_build(tmp_path: Path) -> None:
     with tarfile.open(build("sdist", tmp_path)) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
-    folders = ("via_sd_local", "native", "patches", "models", "tests")
-    suffixes = (".py", ".c", ".cpp", ".h", ".in", ".cmake", ".patch", ".json", ".typed")
+    folders = ("via_sd_local", "native", "patches", "models", "tests", "bench", "scripts")
+    suffixes = (".py", ".c", ".cpp", ".h", ".in", ".cmake", ".txt", ".patch", ".json", ".sh", ".typed")
     wanted = {
         path.relative_to(ROOT).as_posix()
         for folder in folders
-        for path in (ROOT / folder).glob("*")
-        if path.suffix in suffixes
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in suffixes and not {"lib", "_vendor"} & set(path.relative_to(ROOT).parts)
     }
+    assert {"via_sd_local/chat/__init__.py", "bench/speculative/CMakeLists.txt"} <= wanted
     top = {"CMakeLists.txt", "pyproject.toml", "README.md", "LICENSE", "NOTICE.md", "PKG-INFO"}
     assert wanted | top <= names
     assert not {name for name in names if name.startswith(("build/", "via_sd_local/lib", "via_sd_local/_vendor"))}
