@@ -50,7 +50,8 @@ def main(argv: list[str] | None = None) -> int:
                 best = [float("inf")] * len(contexts)
                 for _ in range(ROUNDS):
                     for i, context in enumerate(contexts):
-                        context.remove(depth)
+                        if not context.remove(depth):
+                            raise SystemExit(f"{path.name} cannot be rolled back (it is recurrent or hybrid)")
                         best[i] = min(best[i], milliseconds(context, size, depth, size))
                 print(f"| {depth} | {size} | " + " | ".join(f"{value:.0f}" for value in best) + " |", flush=True)
     return 0

@@ -11,12 +11,11 @@ numbers. No speed is measured.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from contextlib import closing
-from pathlib import Path
 
 import numpy as np
+from prompts import tasks
 
 from via_sd_local.catalog import resolve
 from via_sd_local.chat_format import ChatFormat
@@ -51,8 +50,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args(argv)
 
-    tasks = json.loads(Path(__file__).with_name("tasks.json").read_text(encoding="utf-8"))
-    chosen = [tasks[i * len(tasks) // args.prompts]["prompt"] for i in range(args.prompts)]
+    chosen = [task["prompt"] for task in tasks(args.prompts)]
     noise = Noise(0)
     print("| temperature | top-k | positions | best against draw | speculative sampling | the same random numbers |")
     print("|---|---|---|---|---|---|")
@@ -67,12 +65,12 @@ def main(argv: list[str] | None = None) -> int:
             targets, drafts = [], []
             for prompt in chosen:
                 tokens = form.tokens([{"role": "user", "content": prompt}])
+                engine.reset()
                 steps = engine.generate(tokens, max_tokens=args.tokens, sampling=SamplingParams(temperature, seed=1))
                 text = [token for step in steps for token in step.tokens]
                 for context, rows in ((verifier.context, targets), (drafting, drafts)):
                     context.clear()
                     rows.append(context.decode([*tokens, *text[:-1]], 0, len(text)).copy())
-                verifier.reset()
             for top_k in args.top_k:
                 q, p = (probabilities(np.concatenate(rows), temperature, top_k) for rows in (targets, drafts))
                 n = range(len(q))

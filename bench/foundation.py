@@ -60,9 +60,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args(argv)
 
+    if not 1 <= args.rounds <= len(PROMPTS):
+        parser.error(f"{args.rounds} rounds are asked for; there are {len(PROMPTS)} prompts, and none is used twice")
     rows: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for i in range(args.rounds):
-        prompt = PROMPTS[i % len(PROMPTS)]
+    for prompt in PROMPTS[: args.rounds]:
         for name, options in RUNS.items():
             options = [{"VERIFIER": args.verifier, "MASK": args.mask}.get(word, word) for word in options]
             common = ["complete", "--json", "--verifier", args.verifier, "--prompt", prompt, "--n-ctx", "1024"]

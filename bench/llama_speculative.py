@@ -27,6 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from prompts import tasks
+
 from via_sd_local.binding import LIBRARIES
 from via_sd_local.catalog import resolve
 from via_sd_local.chat_format import ChatFormat, Message
@@ -117,7 +119,7 @@ def theirs(program: Path, args: argparse.Namespace, prompt: str, n_prompt: int, 
 
 def ours(engine: Engine, prompt: list[int], tokens: int) -> Run | None:
     """One run of our engine, from empty caches; None for a text of one token."""
-    engine.verifier.reset()
+    engine.reset()
     emitted = [token for step in engine.generate(prompt, max_tokens=tokens) for token in step.tokens]
     stats = engine.stats
     if stats.tokens_per_second is None:
@@ -144,8 +146,7 @@ def main(argv: list[str] | None = None) -> int:
     if args.build_only:
         print(program)
         return 0
-    tasks = json.loads((HERE / "tasks.json").read_text(encoding="utf-8"))
-    chosen = [tasks[i * len(tasks) // args.prompts] for i in range(args.prompts)]
+    chosen = tasks(args.prompts)
     configs = [f"llama.cpp, {n}" for n in args.lengths] + [f"sd, {n}" for n in args.lengths] + ["sd, automatic"]
     rows: dict[str, list[Run]] = defaultdict(list)
     with (

@@ -17,10 +17,10 @@ import statistics
 import sys
 from collections import defaultdict
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from prompts import tasks
 
 from via_sd_local.catalog import resolve
 from via_sd_local.chat_format import ChatFormat
@@ -35,8 +35,6 @@ from via_sd_local.policy import Mode, Policy
 from via_sd_local.stats import Stats
 from via_sd_local.tiers import Verifier
 
-TASKS = Path(__file__).with_name("tasks.json")
-
 
 def policy_of(config: str) -> Policy:
     """Read a configuration; ValueError for one that is none."""
@@ -48,12 +46,6 @@ def policy_of(config: str) -> Policy:
     deviation = float(budget) if budget else None
     rule_of = parse_rule(rule) if rule else DEFAULT_RULE
     return Policy(Mode(mode), int(length) if length else None, rule_of, max_deviation=deviation)
-
-
-def tasks(n: int) -> list[dict[str, str]]:
-    """So many of the 20 tasks, evenly chosen: `kind` and `prompt` of each. None of them is a calibration prompt."""
-    every: list[dict[str, str]] = json.loads(TASKS.read_text(encoding="utf-8"))
-    return [every[i * len(every) // n] for i in range(n)]
 
 
 def agreement(reference: Context, prompt: list[int], emitted: list[int]) -> float:
@@ -96,7 +88,7 @@ def main(argv: list[str] | None = None) -> int:
             fastest: dict[str, tuple[float, Stats, list[int]]] = {}
             for config in order * args.rounds:
                 engine = engines[config]
-                verifier.reset()
+                engine.reset()
                 steps = engine.generate(prompt, max_tokens=args.tokens)
                 emitted = [token for step in steps for token in step.tokens]
                 speed = engine.stats.tokens_per_second

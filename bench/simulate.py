@@ -20,7 +20,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from modes import TASKS, policy_of
+from modes import policy_of
+from prompts import tasks
 
 from via_sd_local.catalog import resolve
 from via_sd_local.chat_format import ChatFormat
@@ -92,7 +93,7 @@ RULES = (
 
 
 def make_recording(args: argparse.Namespace) -> int:
-    tasks = json.loads(TASKS.read_text(encoding="utf-8"))[: args.prompts]
+    chosen = tasks(args.prompts)
     with closing(Model(resolve(args.verifier))) as model, closing(Model(resolve(args.draft))) as draft:
         form, mask = ChatFormat(model), LayerMask.parse(args.mask, model.n_layer)
         with closing(Verifier(model, n_ctx=args.n_ctx, mask=mask, n_threads=args.threads)) as verifier:
@@ -101,11 +102,12 @@ def make_recording(args: argparse.Namespace) -> int:
                     args.costs.write_text(json.dumps(measure(verifier, drafter, 20.0).to_json()), encoding="utf-8")
             engine = Engine(verifier, None, Policy(Mode.PLAIN))
             answers = []
-            for task in tasks:
+            for task in chosen:
                 prompt = form.tokens([{"role": "user", "content": task["prompt"]}])
+                engine.reset()
                 steps = engine.generate(prompt, max_tokens=args.tokens)
                 answers.append(Answer(prompt, [token for step in steps for token in step.tokens]))
-                print(f"\r{len(answers)} of {len(tasks)} answers", end="", file=sys.stderr)
+                print(f"\r{len(answers)} of {len(chosen)} answers", end="", file=sys.stderr)
             recording = record(verifier, draft, [answer for answer in answers if len(answer.tokens) > 1])
     recording.save(args.output)
     print(f"\n{args.output}: {len(recording)} positions of {len(recording.answers)} answers", file=sys.stderr)

@@ -1,7 +1,8 @@
 """What a stream of `Llama` adds to the bare engine, in milliseconds a token, for short and long answers.
 
-Both generate the same greedy tokens from the same prompt, in turn; the time of passes (llama_decode) is taken out of
-each, and the medians of the rest are compared. A tiny random model serves as well as a real one: the text is not read.
+Both generate the same greedy tokens from the same prompt, in turn and from empty caches, each time from another prompt;
+the time of passes (llama_decode) is taken out of each, and the medians of the rest are compared. A tiny random model
+serves as well as a real one: the text is not read.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ import tiny
 from via_sd_local import Llama
 from via_sd_local.sampling import SamplingParams
 
-PROMPT = "the sea and the land"
+PLACES = ("sea", "land", "river", "sky", "city", "wood", "hill", "road", "field", "shore")
 BAR = 0.2  # ms a token
 
 
@@ -32,38 +34,45 @@ def outside(stats: dict[str, Any]) -> float:
     return float(stats["prefill_seconds"] + sum(kind["seconds"] for kind in stats["passes"].values()))
 
 
-def measured(llm: Llama, run: Callable[[], None]) -> float:
+def measured(llm: Llama, run: Callable[[str], None], text: str) -> float:
     """Wall seconds of a run outside llama_decode."""
     llm.reset()
     started = time.perf_counter()
-    run()
+    run(text)
     return time.perf_counter() - started - outside(llm.last_stats)
 
 
-def compare(llm: Llama, n: int, repeats: int, options: dict[str, Any]) -> dict[str, Any]:
-    """The medians for answers of n tokens."""
+def prompts() -> Iterator[str]:
+    """Different ones; SystemExit when they are used up."""
+    for one, other in permutations(PLACES, 2):
+        yield f"the {one} and the {other}"
+    raise SystemExit(f"all {len(PLACES) * (len(PLACES) - 1)} prompts are used up; ask for fewer repeats")
+
+
+def compare(llm: Llama, texts: Sequence[str], n: int, options: dict[str, Any]) -> dict[str, Any]:
+    """The medians for answers of n tokens to these prompts."""
     ends = dict.fromkeys(llm._runner.model.eog, -1e9)  # type: ignore[union-attr]
     engine = llm._runner.engine  # type: ignore[union-attr]
-    prompt = llm.tokenize(PROMPT.encode())
     bias = tuple(ends.items())
 
-    def bare() -> None:
+    def bare(text: str) -> None:
+        prompt = llm.tokenize(text.encode())
         for _ in engine.generate(prompt, max_tokens=n, sampling=SamplingParams(logit_bias=bias)):
             pass
 
-    def streamed() -> None:
-        for _ in llm(PROMPT, max_tokens=n, temperature=0, stream=True, logit_bias=ends, **options):
+    def streamed(text: str) -> None:
+        for _ in llm(text, max_tokens=n, temperature=0, stream=True, logit_bias=ends, **options):
             pass
 
     times: dict[str, list[float]] = {"engine": [], "stream": []}
-    for _ in range(repeats):
-        times["engine"].append(measured(llm, bare))
-        times["stream"].append(measured(llm, streamed))
+    for text in texts:
+        times["engine"].append(measured(llm, bare, text))
+        times["stream"].append(measured(llm, streamed, text))
     engine_ms, stream_ms = (statistics.median(times[name]) / n * 1e3 for name in ("engine", "stream"))
     return {"tokens": n, "engine_ms": engine_ms, "stream_ms": stream_ms, "added_ms": stream_ms - engine_ms}
 
 
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
     """Print the table; 1 if a bar is not met."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", metavar="FILE", help="a .gguf file or a name (default: a tiny random model)")
@@ -72,7 +81,7 @@ def main() -> int:
     parser.add_argument("--stop", nargs="*", default=["@@@", "%%%"], help="stop strings to look for")
     parser.add_argument("--drafter", choices=["none", "lookup"], default="none")
     parser.add_argument("--json", action="store_true")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         path = args.model or str(tiny.write(Path(folder) / "tiny.gguf", tiny.spec("llama", n_ctx_train=8192)))
         llm = Llama(
@@ -84,8 +93,9 @@ def main() -> int:
             drafter=args.drafter,
             draft_tokens=3 if args.drafter == "lookup" else None,
         )
-        compare(llm, 50, 1, {})  # warm up
-        rows = [compare(llm, n, args.repeats, {"stop": args.stop}) for n in args.tokens]
+        fresh = prompts()
+        compare(llm, [next(fresh)], 50, {})  # warm up
+        rows = [compare(llm, [next(fresh) for _ in range(args.repeats)], n, {"stop": args.stop}) for n in args.tokens]
         llm.close()
     if args.json:
         print(json.dumps(rows))

@@ -1,4 +1,8 @@
-"""LlamaIndex on this package: `pip install llama-index-llms-llama-cpp`, then this file with a MODEL.gguf."""
+"""LlamaIndex on this package, with a MODEL.gguf.
+
+First `pip install llama-index-core`, then `pip install --no-deps llama-index-llms-llama-cpp`: with its dependencies it
+would compile llama-cpp-python, which nobody needs here.
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ Test files take the fixtures as `name = commands.name`: ruff takes an imported f
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -85,7 +86,10 @@ def answer(run: Callable[..., Result], files: Path) -> Callable[..., Result]:
 
     def call(*options: object, verifier: str = "llama.gguf", prompt: str = PROMPT, max_tokens: int = 12) -> Result:
         common = ("--verifier", files / verifier, "--prompt", prompt, "--max-tokens", max_tokens, "--threads", 1)
-        return run("complete", *common, "--draft-tokens", 3, *options)
+        given = dict(itertools.pairwise(options))
+        drafting = "--draft" in given or given.get("--drafter", "none") != "none"
+        drafts = ("--draft-tokens", 3) if drafting else ()
+        return run("complete", *common, *drafts, *options)
 
     return call
 

@@ -69,9 +69,9 @@ def says(llm: Llama, text: str | bytes | Sequence[int], prompt: str = PROMPT) ->
     return {"prompt": prompt, "temperature": 0.0, "max_tokens": -1, "logits_processor": [Says(n, tokens)]}
 
 
-def drafting(text: str | bytes, prompt_tokens: int) -> FakeDrafter:
+def drafting(text: str | bytes | Sequence[int], prompt_tokens: int) -> FakeDrafter:
     """A drafter that knows this answer."""
-    tokens = tokens_of(text)
+    tokens = tokens_of(text) if isinstance(text, (str, bytes)) else text
 
     def next_token(so_far: list[int]) -> int | None:
         said = len(so_far) - prompt_tokens

@@ -20,10 +20,10 @@ import numpy as np
 from via_sd_local import drafters, tiers
 from via_sd_local.arrays import Floats
 from via_sd_local.drafter_adapter import LlamaDraftModelDrafter
-from via_sd_local.drafters import Draft, ModelDrafter, WantsMore, always
+from via_sd_local.drafters import NO_HINTS, Draft, Hints, ModelDrafter
 from via_sd_local.mask import LayerMask
-from via_sd_local.sampling import GREEDY, Sampler, SamplingParams, TemperatureSampler
-from via_sd_local.tiers import Recorder, Verifier, ignore
+from via_sd_local.sampling import SamplingParams, TemperatureSampler
+from via_sd_local.tiers import Verifier
 
 N_VOCAB = 12
 POISON = N_VOCAB - 1  # no language says it; stale rows do
@@ -212,25 +212,24 @@ class FakeDrafter(drafters.Drafter):
 
     name = "fake"
     is_free = True
+    reports_passes = True
 
     def __init__(self, next_token: Callable[[list[int]], int | None]) -> None:
         self._next_token = next_token
         self.texts: list[list[int]] = []
         self.limits: list[int] = []
         self.observed: list[int] = []
-        self.recorder: Recorder = ignore
         self.closed = False
 
     def propose(
         self,
         text: Sequence[int],
         limit: int,
-        sampler: Sampler = GREEDY,
-        wants_more: WantsMore = always,
-        unchanged: int = 0,
+        hints: Hints = NO_HINTS,
     ) -> Draft:
         assert limit >= 1
         assert not self.closed
+        unchanged = hints.unchanged
         assert unchanged == 0 or list(text[:unchanged]) == self.texts[-1][:unchanged], (
             "more is said to be unchanged than is"
         )
@@ -243,9 +242,6 @@ class FakeDrafter(drafters.Drafter):
 
     def observe(self, accepted: int) -> None:
         self.observed.append(accepted)
-
-    def begin(self, recorder: Recorder) -> None:
-        self.recorder = recorder
 
     def close(self) -> None:
         self.closed = True

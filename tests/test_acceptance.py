@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from via_sd_local import sampling
-from via_sd_local.drafters import Draft, always, drafted
+from via_sd_local import generation, sampling
+from via_sd_local.drafters import Draft, Drafter, Hints, drafted
 from via_sd_local.engine import Engine
 from via_sd_local.gate import DEFAULT_RULE, ConfidenceRule, JointRule, RatioRule, Rule
 from via_sd_local.generation import Tier
@@ -106,20 +106,15 @@ def padded(probabilities: np.ndarray) -> np.ndarray:
     return logits
 
 
-class Sampling:
+class Sampling(Drafter):
     """A drafter that draws from P as the target's sampler would."""
 
     name = "sampling"
     is_free = True
 
-    def begin(self, recorder: Any) -> None: ...
-
-    def observe(self, accepted: int) -> None: ...
-
-    def close(self) -> None: ...
-
-    def propose(self, text: Sequence[int], limit: int, sampler: Sampler, *_more: Any) -> Draft:
-        return drafted(padded(P), lambda _token: padded(P), limit, sampler, always, end_tokens=frozenset())
+    def propose(self, text: Sequence[int], limit: int, hints: Hints) -> Draft:
+        alone = Hints(hints.sampler)
+        return drafted(padded(P), lambda _token: padded(P), limit, alone, end_tokens=frozenset())
 
 
 def second_tokens(mode: Mode, rule: Rule, params: dict[str, float], n: int) -> tuple[np.ndarray, dict[Tier, int]]:
@@ -140,36 +135,115 @@ def tempered(probabilities: np.ndarray, temperature: float) -> np.ndarray:
     return weights / weights.sum()
 
 
+KEEPS_ALL = ConfidenceRule(0.0, 0.5)
+MODES_AND_RULES = [
+    pytest.param(Mode.PLAIN, DEFAULT_RULE, id="plain"),
+    pytest.param(Mode.SD, DEFAULT_RULE, id="sd"),
+    pytest.param(Mode.EXACT, DEFAULT_RULE, id="exact"),
+    pytest.param(Mode.EXACT, KEEPS_ALL, id="exact, all drafts reach the full tier"),
+]
+
+
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
-@pytest.mark.parametrize("mode", [Mode.PLAIN, Mode.SD, Mode.EXACT], ids=lambda mode: mode.value)
-def test_lossless_modes_converge_to_q(mode: Mode, temperature: float) -> None:
-    counts, _ = second_tokens(mode, JointRule(0.5, 0.5), {"temperature": temperature}, 4000)
+@pytest.mark.parametrize(("mode", "rule"), MODES_AND_RULES)
+def test_lossless_modes_converge_to_q(mode: Mode, rule: Rule, temperature: float) -> None:
+    counts, _ = second_tokens(mode, rule, {"temperature": temperature}, 4000)
     assert fits(counts, tempered(Q, temperature))
 
 
-def shaped(probabilities: np.ndarray, repeated: int | None, penalty: float, top_p: float) -> np.ndarray:
-    """A distribution after a repeat penalty on one token (logarithms are negative: it multiplies) and top-p."""
+PENALTY, TOP_P = 1.5, 0.82
+SHAPED = {"temperature": 1.0, "top_p": TOP_P, "repeat_penalty": PENALTY}
+
+
+def shaped(probabilities: np.ndarray, *repeated: int) -> np.ndarray:
+    """A distribution after a repeat penalty on some tokens (logarithms are negative: it multiplies) and top-p."""
     logits = np.log(np.maximum(probabilities, 1e-30))
-    if repeated is not None:
-        logits[repeated] *= penalty
+    logits[[*{*repeated}]] *= PENALTY
     weights = np.exp(logits)
     weights /= weights.sum()
     order = np.argsort(-weights)
-    kept = order[: int(np.searchsorted(weights[order].cumsum(), top_p)) + 1]
+    kept = order[: int(np.searchsorted(weights[order].cumsum(), TOP_P)) + 1]
     result = np.zeros_like(weights)
     result[kept] = weights[kept] / weights[kept].sum()
     return result
 
 
-@pytest.mark.parametrize("mode", [Mode.PLAIN, Mode.SD, Mode.EXACT], ids=lambda mode: mode.value)
-def test_lossless_modes_converge_with_top_p_and_penalties(mode: Mode) -> None:
-    penalty, top_p = 1.5, 0.8
-    first = shaped(Q, None, penalty, top_p)
-    expected = sum(first[token] * shaped(Q, token, penalty, top_p) for token in range(len(Q)))
-    params = {"temperature": 1.0, "top_p": top_p, "repeat_penalty": penalty}
-    counts, _ = second_tokens(mode, JointRule(0.5, 0.5), params, 4000)
-    assert fits(counts, expected)
-    assert counts[shaped(Q, None, penalty, top_p) == 0].sum() > 0  # tokens that only the penalty lets in
+def second_shaped() -> np.ndarray:
+    """What comes second under penalties and top-p, whatever came first."""
+    first = shaped(Q)
+    expected: np.ndarray = sum(first[token] * shaped(Q, token) for token in range(len(Q)))
+    return expected
+
+
+@pytest.mark.parametrize(("mode", "rule"), MODES_AND_RULES)
+def test_lossless_modes_converge_with_top_p_and_penalties(mode: Mode, rule: Rule) -> None:
+    counts, _ = second_tokens(mode, rule, SHAPED, 4000)
+    assert fits(counts, second_shaped())
+    assert counts[shaped(Q) == 0].sum() > 0  # tokens that only the penalty lets in
+
+
+def third_tokens(mode: Mode, params: dict[str, float], n: int) -> np.ndarray:
+    """What follows where the second token was drafted and came: it is drafted, too, and decided in the same pass."""
+    engine = Engine(fakes.fake_verifier(Fixed(), mask="2"), Sampling(), Policy(mode, 2, JointRule(1.0, 1.0)))
+    counts = np.zeros(5, int)
+    for seed in range(n):
+        steps = engine.generate([1], max_tokens=4, sampling=SamplingParams(seed=seed, **params))
+        next(steps)
+        step = next(steps)
+        assert set(step.tiers) == {Tier.FULL}
+        if len(step.tokens) > 1:
+            counts[step.tokens[1]] += 1
+    return counts
+
+
+def third_shaped(mode: Mode) -> np.ndarray:
+    """The same, expected: by what was likely to come before, drafted and kept (tiered asked the slim tier first)."""
+    expected = np.zeros(len(Q))
+    for first, likely in enumerate(shaped(Q)):
+        p, q = shaped(P, first), shaped(Q, first)
+        for second, kept in enumerate(np.minimum(p, q) if mode is Mode.SD else p * q):
+            expected += likely * kept * shaped(Q, first, second)
+    result: np.ndarray = expected / expected.sum()
+    return result
+
+
+@pytest.mark.parametrize("mode", [Mode.SD, Mode.TIERED], ids=lambda mode: mode.value)
+def test_the_rest_of_a_draft_that_the_full_tier_decides_is_accepted_losslessly(mode: Mode) -> None:
+    assert fits(third_tokens(mode, {"temperature": 1.0}, 4000), Q)
+    assert fits(third_tokens(mode, SHAPED, 4000), third_shaped(mode))
+
+
+@pytest.mark.parametrize("params", [{"temperature": 1.0}, SHAPED], ids=["temperature", "top-p and penalty"])
+@pytest.mark.parametrize("mode", [Mode.SD, Mode.TIERED], ids=lambda mode: mode.value)
+def test_a_broken_residual_would_be_noticed_in_whole_generations(
+    mode: Mode, params: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampling, "residual", lambda q, p: q)
+    is_shaped = params is SHAPED
+    assert not fits(third_tokens(mode, params, 4000), third_shaped(mode) if is_shaped else Q)
+    if mode is Mode.SD:
+        counts, _ = second_tokens(mode, JointRule(0.5, 0.5), params, 4000)
+        assert not fits(counts, second_shaped() if is_shaped else Q)
+
+
+@pytest.mark.parametrize("params", [{"temperature": 1.0}, SHAPED], ids=["temperature", "top-p and penalty"])
+def test_a_broken_residual_would_be_noticed_in_exact_too(
+    params: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There candidates are compared with the full tier's own draws; here they count as what they are, samples of p.
+
+    That is lossless as well while the slim tier keeps every draft, but only with the right residual.
+    """
+    right = generation.verify
+
+    def by_residual(sampler: Sampler, draft: list[int], _none: list[Any], *rest: Any) -> list[int]:
+        return right(sampler, draft, [sampler.distribution(padded(P))] * len(draft), *rest)
+
+    monkeypatch.setattr(generation, "verify", by_residual)
+    expected = second_shaped() if params is SHAPED else Q
+    assert fits(second_tokens(Mode.EXACT, KEEPS_ALL, params, 4000)[0], expected)
+    monkeypatch.setattr(sampling, "residual", lambda q, p: q)
+    assert not fits(second_tokens(Mode.EXACT, KEEPS_ALL, params, 4000)[0], expected)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from via_sd_local.chat.conversation import Conversation
 from via_sd_local.chat.reader import Discarded
 from via_sd_local.generation import Tier
 from via_sd_local.sampling import SamplingParams
+from via_sd_local.settings import MODES
 
 talking, tiny_path = conversations.talking, conversations.tiny_path
 
@@ -41,6 +42,8 @@ def test_every_command_of_the_list_is_there() -> None:
         assert [line.split()[0] for line in lines if line.startswith("/")] == [command.name for command in COMMANDS]
     for words in ("Ctrl-C stops an answer", "Ctrl-D leaves", "Alt-Enter"):
         assert words in help_text(200)
+    modes = next(line for line in help_text(200).splitlines() if line.startswith("/mode "))
+    assert set(re.findall(r"\w+", modes)) > set(MODES)
 
 
 @pytest.mark.parametrize(

@@ -67,12 +67,23 @@ def test_offline_the_command_that_fetches_and_what_is_here_are_named(models: Pat
     index.before = offline
     with pytest.raises(ModelError, match="could not be pulled") as caught:
         fetch_missing(Settings("toy"))
-    assert str(caught.value).endswith("With a network, `via-sd-local models pull toy` fetches it")
+    assert str(caught.value).endswith("\n  With a network, `via-sd-local models pull toy` fetches it")
     (models / "mine.gguf").write_bytes(b"GGUF")
     with pytest.raises(ModelError) as caught:
         fetch_missing(Settings("toy"))
     assert str(caught.value).endswith("--verifier NAME takes a model that is here: mine.gguf")
     fetch_missing(Settings("mine.gguf"))  # which needs no network
+
+
+def test_a_folder_that_cannot_be_written_is_said_to_be_so_and_nothing_else(
+    models: Path, index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("VIA_SD_HOME", str(tmp_path / "file"))
+    with pytest.raises(ModelError) as caught:
+        fetch_missing(Settings("toy"))
+    target = tmp_path / "file" / "models" / "toy.gguf"
+    assert str(caught.value) == f"{target} cannot be written (Not a directory); set VIA_SD_HOME elsewhere"
 
 
 def test_a_name_that_nothing_is_known_of_is_refused_before_anything_is_fetched(models: Path, index: Index) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 from collections.abc import Callable, Iterator
@@ -109,6 +110,23 @@ def test_a_paste_is_one_message_also_without_bracketed_paste(term: str, start: S
     terminal.send("forbidden one\rand two\r")
     terminal.wait_for("refused: forbidden one / and two")
     terminal.wait_for_prompt()
+
+
+@pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
+def test_lines_typed_while_a_command_runs_are_messages_of_their_own(term: str, start: Start, tmp_path: Path) -> None:
+    """They wait in the terminal; that they are there together does not make them a paste."""
+    slow = tmp_path / "slow.json"
+    os.mkfifo(slow)
+    terminal = start(env={"TERM": term})
+    terminal.send(f"/load {slow}\r")
+    terminal.wait_for("slow.json")
+    with slow.open("w", encoding="utf-8") as file:  # when the chat has opened it, too
+        terminal.send("forbidden one\rforbidden two\r")
+        file.write("{}")
+    terminal.wait_for("refused: forbidden one")
+    terminal.wait_for("refused: forbidden two")
+    terminal.wait_for_prompt()
+    assert "one / forbidden" not in terminal.text
 
 
 def test_alt_enter_begins_another_line(start: Start) -> None:

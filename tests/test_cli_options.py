@@ -40,6 +40,7 @@ def test_every_option_has_a_test_here() -> None:
         *("--repeat-penalty", "--frequency-penalty", "--presence-penalty", "--mirostat", "--grammar-file"),
         *(f"--{prefix}{name}" for prefix in (VERIFIER, DRAFT) for name in NAMES),  # tested in test_placement.py
         "--json-schema-file",
+        "--ignore-memory",  # tested in test_footprint.py
     }
 
 

@@ -76,6 +76,7 @@ REFUSED = {
     "temperature nan": (("--temperature", "nan"), "temperature is nan"),
     "temperature inf": (("--temperature", "inf"), "temperature is inf"),
     "seed": (("--temperature", "1", "--seed", "-1"), "seed is -1; it must be 0 or larger"),
+    "draft tokens without a drafter": (("--draft-tokens", "3"), "--draft-tokens is given, but nothing drafts"),
     "draft tokens": (("--drafter", "lookup", "--draft-tokens", "0"), "draft_tokens is 0; it must be at least 1"),
     "context": (("--n-ctx", "1"), "n_ctx is 1; a context needs at least 2 positions"),
     "negative context": (("--n-ctx", "-4"), "n_ctx is -4; a context needs at least 2 positions"),
@@ -116,11 +117,15 @@ def test_a_prompt_that_cannot_be_read_is_refused_before_a_model_is_loaded(
     assert_refused(result, message)
 
 
-def test_a_prompt_of_exactly_the_contexts_length_fits_and_one_token_more_does_not(answer: Run, files: Path) -> None:
+def test_a_prompt_that_leaves_no_room_for_an_answer_is_refused(answer: Run, files: Path) -> None:
     _, _, n = greedy(files / "llama.gguf", PROMPT, 1)
-    result = answer("--n-ctx", n, "--json").json
-    assert (result["text"], result["finish_reason"], result["usage"]["total_tokens"]) == ("", "length", n)
-    assert_refused(answer("--n-ctx", n - 1), f"the prompt has {n} tokens; the context holds {n - 1} (n_ctx)")
+    for n_ctx in (n, n - 1):
+        message = f"the prompt has {n} tokens; the context holds {n_ctx} (n_ctx), at least one of them for the answer"
+        assert_refused(answer("--n-ctx", n_ctx), message)
+    last = answer("--n-ctx", n + 1, "--json").json
+    assert (last["finish_reason"], last["usage"]["total_tokens"]) == ("length", n + 1)
+    none = answer("--n-ctx", n, "--max-tokens", 0, "--json").json
+    assert (none["text"], none["usage"]["total_tokens"]) == ("", n)
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import tiny
 
-from via_sd_local.dimr import evaluation
+from via_sd_local.dimr import blocks, evaluation
 from via_sd_local.dimr.answers import Answer
 from via_sd_local.dimr.evaluation import Evaluator, teacher_forced
 from via_sd_local.dimr.objective import agreement, kl, paired
+from via_sd_local.errors import NativeError
 from via_sd_local.mask import LayerMask
 from via_sd_local.model import Model
 from via_sd_local.tiers import Verifier
@@ -210,3 +211,16 @@ def test_a_long_answer_goes_in_several_batches(tiny_model, evaluator, verifier):
     made = evaluator(model, answers, block=3)
     assert len(made._texts[0].batches) == 2
     close(made.slim(LayerMask.parse("1,f3", 6)), naive(verifier(model, "1,f3", n_ctx=1024), answers, 3))
+
+
+def test_blocks_that_cannot_be_forgotten_are_an_error_and_the_next_score_is_right(tiny_model, evaluator, monkeypatch):
+    model, mask = tiny_model(tiny.spec("llama")), LayerMask.parse("1", 6)
+    answers = some_answers(model.n_vocab)
+    tested, expected = evaluator(model, answers), evaluator(model, answers).score(mask)
+    remove, calls = blocks.llama.llama_memory_seq_rm, iter([True, False])
+    monkeypatch.setattr(
+        blocks.llama, "llama_memory_seq_rm", lambda *arguments: next(calls, True) and remove(*arguments)
+    )
+    with pytest.raises(NativeError, match="the KV cache cannot forget a block"):
+        tested.score(mask)
+    assert tested.score(mask) == expected

@@ -11,9 +11,12 @@ import pytest
 from fakes import N_VOCAB, RandomLanguage, expected_text
 from generations import DRAFTING, PROMPT, build, tokens_of
 
+from via_sd_local import drafting
 from via_sd_local.binding import import_llama_cpp
 from via_sd_local.drafter_adapter import LlamaDraftModelDrafter
+from via_sd_local.drafters import Hints
 from via_sd_local.policy import Mode
+from via_sd_local.stats import PassCount
 
 
 def test_it_is_shown_the_whole_text_as_an_array_of_its_own() -> None:
@@ -30,7 +33,7 @@ def test_it_is_shown_the_whole_text_as_an_array_of_its_own() -> None:
     texts = [[1, 2, 3], [1, 2, 3, 4], [1, 2, 9], [*range(600)], [5]]
     unchanged = [0, 3, 2, 1, 0]
     for text, n in zip(texts, unchanged, strict=True):
-        assert drafter.propose(text, 4, unchanged=n).tokens == [7]
+        assert drafter.propose(text, 4, Hints(unchanged=n)).tokens == [7]
     assert [ids.tolist()[1:] for ids in seen] == [text[1:] for text in texts]
 
 
@@ -93,20 +96,19 @@ def test_a_draft_model_that_misbehaves_is_dropped_with_one_warning(
 
 
 def test_the_time_of_its_calls_is_counted_as_drafting(monkeypatch: pytest.MonkeyPatch) -> None:
-    from via_sd_local import drafter_adapter
-
     clock = fakes.Clock()
-    monkeypatch.setattr(drafter_adapter, "time", clock)
+    monkeypatch.setattr(drafting, "time", clock)
 
     def model(_ids: np.ndarray) -> list[int]:
         clock.now += 6
         return [1, 2, 3]
 
-    drafter = LlamaDraftModelDrafter(model)
-    counted: list[tuple[str, int, float]] = []
-    drafter.begin(lambda *entry: counted.append(entry))
-    drafter.propose([1], 5)
-    assert counted == [("draft", 1, 2.0)] * 3
+    engine = build(RandomLanguage(1), Mode.SD, LlamaDraftModelDrafter(model), draft_tokens=5)
+    steps = engine.generate(PROMPT)
+    next(steps)
+    next(steps)
+    assert engine.stats.passes["draft"] == PassCount(3, 3, 6.0)
+    assert engine.stats.drafted == 3
 
 
 def test_llama_cpp_pythons_own_prompt_lookup_drafts() -> None:

@@ -12,7 +12,7 @@ from fakes import RandomLanguage, Script, expected_text, fake_model_drafter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from via_sd_local.drafters import Draft, PromptLookup
+from via_sd_local.drafters import Draft, Hints, PromptLookup
 
 
 def looked_up(text: list[int], limit: int, *, smallest: int, largest: int) -> list[int]:
@@ -89,7 +89,7 @@ def test_a_lookup_whose_text_changes_anywhere_is_like_a_fresh_one(
     for cut, told, added in changes:
         kept = int(cut * len(text))
         text = text[:kept] + added + [1]
-        assert lookup.propose(text, 4, unchanged=int(told * kept)) == PromptLookup(min_ngram=1).propose(text, 4)
+        assert lookup.propose(text, 4, Hints(unchanged=int(told * kept))) == PromptLookup(min_ngram=1).propose(text, 4)
 
 
 class Counting(list[int]):
@@ -118,7 +118,7 @@ def test_a_text_that_grew_by_a_few_tokens_is_not_read_again(drafter: Callable[[]
         unchanged = len(text)
         text += [1, 2, n % 10]
         text.read = 0
-        draft = one.propose(text, 3, unchanged=unchanged)
+        draft = one.propose(text, 3, Hints(unchanged=unchanged))
         assert text.read < 40
         assert draft.tokens == fresh.propose(list(text), 3).tokens
 
@@ -178,10 +178,13 @@ def test_the_model_drafter_computes_only_what_is_new() -> None:
     seen = fakes.passes(drafter._tracked)
     seen.clear()
     counted: list[tuple[str, int]] = []
-    drafter.begin(lambda kind, tokens, seconds: counted.append((kind, tokens)))
-    drafter.propose([0, 1, 2], 3)
+
+    def record(kind: str, tokens: int, _seconds: float) -> None:
+        counted.append((kind, tokens))
+
+    drafter.propose([0, 1, 2], 3, Hints(recorder=record))
     drafter.observe(2)
-    drafter.propose([0, 1, 2, 3, 4, 7], 1)  # it had drafted 3, 4, 5 and seen 3, 4
+    drafter.propose([0, 1, 2, 3, 4, 7], 1, Hints(unchanged=3, recorder=record))  # it had drafted 3, 4, 5 and seen 3, 4
     assert seen == [("full", 0, 3), ("full", 3, 1), ("full", 4, 1), ("full", 5, 1)]
     assert counted == [("prefill", 3), ("draft", 1), ("draft", 1), ("draft", 1)]
 

@@ -24,7 +24,7 @@ from generations import (
 
 from via_sd_local import generation as generation_module
 from via_sd_local import tiers as tiers_module
-from via_sd_local.drafters import Draft
+from via_sd_local.drafters import NO_HINTS, Draft, Hints
 from via_sd_local.generation import Tier
 from via_sd_local.policy import Mode
 
@@ -206,6 +206,26 @@ def test_counters_add_up(mode: Mode, drafter: str) -> None:
             assert (stats.passes[kind].calls, stats.passes[kind].tokens) == (len(sizes), sum(sizes))
 
 
+@pytest.mark.parametrize("audit_every", [1, 4, 9])
+@pytest.mark.parametrize("draft_tokens", [1, 3, 8])
+def test_so_many_tokens_are_in_flight_and_at_the_end_of_an_answer_a_block_more(
+    draft_tokens: int, audit_every: int
+) -> None:
+    for seed in range(20):
+        language = RandomLanguage(seed, agreement=0.9, confidences=[0.9])
+        engine = build(
+            language,
+            Mode.TIERED,
+            fakes.slim_like(language),
+            draft_tokens=draft_tokens,
+            audit_every=audit_every,
+            eog=(seed % 10,),
+        )
+        for step in engine.generate(PROMPT, max_tokens=40):
+            last = step.finish_reason == "stop"
+            assert engine.stats.in_flight <= audit_every + draft_tokens * last
+
+
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("audit_every", [4, 9])
 def test_tokens_in_flight_are_those_that_only_the_slim_tier_has_seen(mode: Mode, audit_every: int) -> None:
@@ -268,10 +288,10 @@ def test_the_clock_stands_still_while_the_consumer_works(clock: Clock) -> None:
     drafter_seconds = 0.5
     propose = drafter.propose
 
-    def slow(text: Sequence[int], limit: int, *more: Any) -> Draft:
+    def slow(text: Sequence[int], limit: int, hints: Hints = NO_HINTS) -> Draft:
         clock.now += drafter_seconds
-        drafter.recorder("draft", limit, drafter_seconds)
-        return propose(text, limit, *more)
+        hints.recorder("draft", limit, drafter_seconds)
+        return propose(text, limit, hints)
 
     drafter.propose = slow  # type: ignore[method-assign]
     engine = build(language, Mode.TIERED, drafter)

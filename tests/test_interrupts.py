@@ -105,6 +105,25 @@ def test_ctrl_c_while_all_rows_are_wanted_keeps_nothing_and_forgets_the_cells(
     assert np.array_equal(tested.full(PROMPT[20:], 1480), reference.full(PROMPT[20:], 1480))
 
 
+def test_where_ctrl_c_leaves_cells_that_the_memory_cannot_forget_the_next_answer_begins_anew(
+    tiny_model: Callable[..., Model], verifier: Callable[..., Verifier], monkeypatch: pytest.MonkeyPatch, alone: None
+) -> None:
+    model = tiny_model(LLAMA)
+    tested = verifier(model, n_ctx=2048)
+    tested.full(PROMPT[:20], 1)
+    on_call(1, monkeypatch)
+    removals: list[int] = []
+    monkeypatch.setattr(tested.context, "remove", removals.append)
+    with pytest.raises(KeyboardInterrupt):
+        tested.full(PROMPT[20:], len(PROMPT) - 20)  # the first of its batches is in the cache, unknown to the verifier
+    assert removals == [20]
+    assert tested.is_broken
+    monkeypatch.undo()
+    steps = Engine(tested).generate(PROMPT, max_tokens=4)
+    fresh = Engine(verifier(model, n_ctx=2048)).generate(PROMPT, max_tokens=4)
+    assert [step.tokens for step in steps] == [step.tokens for step in fresh]
+
+
 def test_a_short_pass_is_finished_first_and_stays(
     tiny_model: Callable[..., Model], verifier: Callable[..., Verifier], monkeypatch: pytest.MonkeyPatch
 ) -> None:

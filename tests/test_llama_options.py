@@ -62,11 +62,24 @@ def test_every_lossless_way_to_draft_gives_the_plain_text(make: Make, tiny_path:
         ({"drafter": "lookup", "profile": "none-such"}, "no profile 'none-such'"),
         ({"draft_model": len, "max_deviation": 0.1}, "needs a routing profile"),
         ({"drafter": "lookup", "draft_model": len}, "draft_model is a drafter"),
+        ({"draft_tokens": 3}, "draft_tokens is given, but nothing drafts"),
+        ({"draft_tokens": 3, "drafter": "none"}, "draft_tokens is given, but nothing drafts"),
+        ({"draft_n_threads": 2}, "draft_n_threads is given, but there is no draft model"),
+        ({"draft_n_threads": 2, "drafter": "lookup"}, "draft_n_threads is given, but there is no draft model"),
+        ({"draft_n_gpu_layers": 2}, "draft_n_gpu_layers is given, but there is no draft model"),
     ],
 )
 def test_bad_options_are_refused_with_nothing_left_loaded(make: Make, options: dict[str, Any], message: str) -> None:
     with pytest.raises((ValueError, ModelError), match=message):
         make(**options)
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "temperature", "top_k", "mirostat_tau", "logprobs", "seed"])
+def test_a_number_that_is_a_text_is_refused_by_its_name(make: Make, name: str) -> None:
+    llm = make()
+    with pytest.raises(TypeError, match=rf"^{name} is '5'; it must be a (whole )?number"):
+        llm(PROMPT, **{name: "5"})
+    assert llm(PROMPT, max_tokens=2.0, seed=np.int64(3))["usage"]["completion_tokens"] <= 2
 
 
 def test_a_draft_of_another_vocabulary_is_refused(make: Make, tmp_path: Path) -> None:

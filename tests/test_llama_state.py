@@ -130,6 +130,25 @@ def test_a_state_may_be_cut_before_it_is_loaded(make: Make) -> None:
     assert llm.sample(temp=0.0) == next(make().generate([*held[:4], 310], temp=0.0))
 
 
+def test_what_a_loaded_state_holds_too_much_and_cannot_forget_is_cleared_away(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    llm = make()
+    llm(PROMPT, **GREEDY)
+    state, held = llm.save_state(), ids(llm)
+    state.n_tokens = 4
+    calls: list[int] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(llm._run.verifier.context, "remove", calls.append)
+        llm.load_state(state)
+    assert calls == [4]
+    llm.eval([310])  # at position 4, which the state's own token would still hold
+    assert ids(llm) == [*held[:4], 310]
+    expected = make(logits_all=True)
+    expected.eval([*held[:4], 310])
+    assert np.abs(llm.scores[-1] - expected.scores[4]).max() < 1e-2
+
+
 def test_logits_of_what_was_there_before_do_not_outlive_a_loaded_state(make: Make) -> None:
     other, llm = make(), make(logits_all=True)
     other.eval(TOKENS)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 import tiny
 
 from via_sd_local.costs import Costs
-from via_sd_local.drafters import ModelDrafter
+from via_sd_local.drafters import Draft, Drafter, Hints, ModelDrafter
 from via_sd_local.engine import Engine
 from via_sd_local.errors import ModelError
 from via_sd_local.gate import ConfidenceRule, JointRule
@@ -22,7 +22,7 @@ from via_sd_local.model import Model
 from via_sd_local.policy import Mode, Policy
 from via_sd_local.recording import Recording, record
 from via_sd_local.replay import replay
-from via_sd_local.tiers import Verifier
+from via_sd_local.tiers import Recorder, Verifier
 
 PROMPTS = ([1, 2, 3], [4, 5, 6, 7], [8])
 COSTS = Costs({"full": {1: 10, 4: 12, 16: 24}, "slim": {1: 5, 4: 6, 16: 12}, "resume": {1: 6, 16: 18}, "draft": {1: 1}})
@@ -125,23 +125,29 @@ def test_a_replay_of_sd_makes_the_passes_that_the_engine_makes(bench: Bench, dra
 
 def passes_of(bench: Bench, policy: Policy) -> dict[str, dict[int, int]]:
     """How often the real engine made passes of each kind and size."""
-    engine = Engine(bench.verifier, bench.drafter, policy)
     counts: dict[str, dict[int, int]] = {}
+
+    def counted(recorder: Recorder) -> Recorder:
+        def count(kind: str, tokens: int, seconds: float) -> None:
+            if kind != "prefill":
+                sizes = counts.setdefault(kind, {})
+                sizes[tokens] = sizes.get(tokens, 0) + 1
+            recorder(kind, tokens, seconds)
+
+        return count
+
+    class Counted(Drafter):
+        reports_passes = True
+
+        def propose(self, text: Sequence[int], limit: int, hints: Hints) -> Draft:
+            return bench.drafter.propose(text, limit, replace(hints, recorder=counted(hints.recorder)))
+
+    engine = Engine(bench.verifier, Counted(), policy)
     for answer in bench.answers:
         bench.verifier.reset()
         steps = engine.generate(answer.prompt_tokens, max_tokens=len(answer.tokens))
         next(steps)
-        stats = engine.stats
-        record_pass = stats.record
-
-        def count(kind: str, tokens: int, seconds: float, forward: Any = record_pass) -> None:
-            if kind != "prefill":
-                sizes = counts.setdefault(kind, {})
-                sizes[tokens] = sizes.get(tokens, 0) + 1
-            forward(kind, tokens, seconds)
-
-        bench.verifier.recorder = count
-        bench.drafter.begin(count)
+        bench.verifier.recorder = counted(bench.verifier.recorder)
         list(steps)
     return counts
 
@@ -189,3 +195,22 @@ def test_a_mode_needs_the_tiers_that_it_runs(bench: Bench) -> None:
         replay(lone, COSTS, Policy(Mode.SD))
     with pytest.raises(ValueError, match="block is 0"):
         record(bench.verifier, None, bench.answers, block=0)
+
+
+@pytest.mark.parametrize(("slim", "least", "most"), [(1.0, 0.0, 0.35), (0.05, 0.65, 1.0)])
+def test_exact_leaves_the_slim_tier_out_where_it_does_not_pay(
+    bench: Bench, slim: float, least: float, most: float
+) -> None:
+    """One that costs as much as the full tier, and one that costs next to nothing; both say what the full one says."""
+    table = {kind: {int(size): cost for size, cost in row.items()} for kind, row in COSTS.to_json().items()}
+    table["slim"] = {size: slim * cost for size, cost in table["full"].items()}
+    table["resume"] = {size: (1.0 if slim == 1 else 0.6) * cost for size, cost in table["full"].items()}
+    answers = Recording([replace(answer, slim=answer.full) for answer in bench.recording.answers] * 6)
+    replayed = replay(answers, Costs(table), Policy(Mode.EXACT, rule=JointRule(0.2, 0.2)))
+    first, after = (sum(one.pace[f"{tier}_first"] for one in replayed.stats) for tier in ("slim", "full"))
+    assert replayed.deviations == 0
+    assert least <= first / (first + after) <= most
+    sd = replay(answers, Costs(table), Policy(Mode.SD)).tokens_per_second
+    assert replayed.tokens_per_second > 0.9 * sd
+    always = replay(answers, Costs(table), Policy(Mode.EXACT, draft_tokens=4, rule=JointRule(0.2, 0.2)))
+    assert all(one.pace["full_first"] == 0 for one in always.stats)

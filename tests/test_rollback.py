@@ -20,51 +20,121 @@ from via_sd_local.mask import LayerMask
 from via_sd_local.model import Model
 from via_sd_local.policy import Mode, Policy
 from via_sd_local.self_drafter import SelfDrafter
-from via_sd_local.tiers import Verifier
+from via_sd_local.tiers import Tracked, Verifier
 
 
-@pytest.mark.parametrize("mode", Mode)
-@pytest.mark.parametrize("nth", range(4))
-def test_a_removal_that_fails_is_an_error_and_the_next_answer_is_right(mode: Mode, nth: int) -> None:
-    language = RandomLanguage(8, agreement=0.9, confidences=[0.3, 0.9, 0.9])
-    drafter = fakes.always_wrong(language)
-    engine = build(language, mode, drafter if mode is not Mode.PLAIN else None)
-    expected = tokens_of(build(language, mode, drafter if mode is not Mode.PLAIN else None), max_tokens=30)
-    context = engine.verifier.context
-    assert isinstance(context, fakes.FakeContext)
-    remove, calls = context.remove, 0
+def failing(tracked: Tracked, monkeypatch: pytest.MonkeyPatch, nth: int | None) -> list[int]:
+    """Let the nth removal from its memory fail (None: all); returns a list that counts the failures."""
+    remove, failed, calls = tracked.context.remove, [], 0
 
-    def fail_once(start: int) -> bool:
+    def fail(start: int) -> bool:
         nonlocal calls
         calls += 1
-        return remove(start) if calls != nth + 1 else False
+        if nth is not None and calls != nth + 1:
+            return remove(start)
+        failed.append(start)
+        return False
 
-    context.remove = fail_once  # type: ignore[method-assign]
-    if mode is Mode.PLAIN:  # nothing is taken back
-        assert tokens_of(engine, max_tokens=30) == expected
-        assert calls == 0
-        return
-    with pytest.raises(NativeError, match=r"the KV cache cannot forget position \d+ and what follows"):
-        tokens_of(engine, max_tokens=30)
-    assert tokens_of(engine, max_tokens=30) == expected
+    monkeypatch.setattr(tracked.context, "remove", fail)
+    return failed
 
 
-def test_a_self_draft_that_cannot_be_taken_back_ends_the_answer() -> None:
-    """The drafter's error alone would cost only its drafts, but the cache is not the text's any more."""
+@pytest.mark.parametrize("mode", DRAFTING)
+@pytest.mark.parametrize("nth", [0, 1, 2, 3, None])
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_memory_that_cannot_forget_is_filled_again(
+    resume: bool, nth: int | None, mode: Mode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fake's cells know their tier, so each must be what it was; all answers are a fresh engine's."""
+    language = RandomLanguage(8, agreement=0.9, confidences=[0.3, 0.9, 0.9])
+
+    def fresh() -> Engine:
+        return build(language, mode, fakes.sometimes_right(language), resume=resume)
+
+    engine, others = fresh(), (PROMPT, [1, 2, 5, 6], PROMPT)
+    failed = failing(engine.verifier, monkeypatch, nth)
+    for prompt in others:
+        assert tokens_of(engine, prompt, max_tokens=30) == tokens_of(fresh(), prompt, max_tokens=30)
+    assert len(failed) == 1 if nth is not None else len(failed) > 10
+
+
+@pytest.mark.parametrize("nth", [0, 1, 2, None])
+def test_a_draft_models_memory_that_cannot_forget_is_filled_again(
+    nth: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    language, other = RandomLanguage(8), RandomLanguage(9)
+    drafter, fresh = fakes.fake_model_drafter(other), fakes.fake_model_drafter(other)
+    failed = failing(drafter._tracked, monkeypatch, nth)
+    for prompt in (PROMPT, [1, 2, 5, 6], PROMPT):
+        engine = build(language, Mode.SD, drafter)
+        assert tokens_of(engine, prompt, max_tokens=30) == expected_text(language, prompt, 30)
+        again = build(language, Mode.SD, fresh)
+        tokens_of(again, prompt, max_tokens=30)
+        assert engine.stats.accepted_lengths == again.stats.accepted_lengths
+    assert failed
+
+
+@pytest.mark.parametrize("nth", [0, 1, None])
+def test_a_self_draft_that_cannot_be_taken_back_is_cleared_away(
+    nth: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     language = RandomLanguage(8)
     tiers = fakes.fake_verifier(language)
     engine = Engine(tiers, SelfDrafter(tiers, LayerMask.parse("1-3", 4)), Policy(Mode.SD, 3))
-    context = tiers.context
+    failed = failing(tiers, monkeypatch, nth)
+    for prompt in (PROMPT, [1, 2, 5, 6]):
+        assert tokens_of(engine, prompt, max_tokens=30) == expected_text(language, prompt, 30)
+    assert failed
+
+
+def test_a_memory_that_can_neither_forget_nor_be_filled_again_ends_the_answer_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    language = RandomLanguage(8)
+    engine = build(language, Mode.SD, fakes.always_wrong(language))
+    context = engine.verifier.context
     assert isinstance(context, fakes.FakeContext)
-    remove = context.remove
-    answers = iter([False])
-    context.remove = lambda start: next(answers, None) is None and remove(start)  # type: ignore[method-assign]
-    with (
-        pytest.warns(RuntimeWarning, match="the drafter failed"),
-        pytest.raises(NativeError, match="the KV cache is unknown after a pass that failed"),
-    ):
+
+    def broken() -> None:
+        raise NativeError("no memory")
+
+    def fail(start: int) -> bool:
+        monkeypatch.undo()
+        context.fail = broken
+        return False
+
+    monkeypatch.setattr(context, "remove", fail)
+    with pytest.raises(NativeError, match="no memory"):
         tokens_of(engine, max_tokens=30)
+    context.fail = lambda: None
     assert tokens_of(engine, max_tokens=30) == expected_text(language, PROMPT, 30)
+
+
+@pytest.mark.parametrize("mode", ["full", "slim"])
+def test_a_cache_that_was_filled_again_is_the_one_before(
+    mode: str, tiny_model: Callable[..., Model], verifier: Callable[..., Verifier], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On llama.cpp: longer than a batch, with slim positions behind; the logits after it are those of a fresh run."""
+    model = tiny_model(tiny.spec("llama", n_ctx_train=1024))
+    text = [1, *np.random.default_rng(0).integers(260, 300, 700).tolist()]
+    logits = []
+    for fails in (True, False):
+        tiers = verifier(model, "3", 1024)
+        tiers.full(text[:600], 1)
+        tiers.slim(text[600:604])
+        tiers.slim(text[604:606])
+        failed = failing(tiers, monkeypatch, 0) if fails else []
+        tiers.rewind(605 if mode == "slim" else 590)
+        n = tiers.n_kv
+        assert tiers.n_full == min(n, 600)
+        kinds: list[str] = []
+        tiers.recorder = lambda kind, _tokens, _seconds, kinds=kinds: kinds.append(kind)
+        logits.append([tiers.slim(text[n : n + 3]).copy(), tiers.full([], n + 3 - tiers.n_full).copy()])
+        assert kinds == ["slim", "resume"]
+        assert tiers.cells == text[: n + 3]
+        assert len(failed) == fails
+    np.testing.assert_allclose(logits[0][0], logits[1][0], atol=0.02)
+    np.testing.assert_allclose(logits[0][1], logits[1][1], atol=0.02)
 
 
 class Noting:

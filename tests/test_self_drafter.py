@@ -13,6 +13,7 @@ import tiny
 from fakes import RandomLanguage, Script, expected_text, fake_verifier
 from generations import COUNT, DRAFTING, LOSSLESS, PROMPT, START, generate, tokens_of
 
+from via_sd_local.drafters import Hints
 from via_sd_local.engine import Engine
 from via_sd_local.gate import JointRule
 from via_sd_local.mask import LayerMask
@@ -37,8 +38,8 @@ def test_it_proposes_what_the_masked_model_says_and_leaves_the_cache_as_it_was()
     verifier = fake_verifier(language)
     verifier.full(START, 1)
     counted: list[tuple[str, int]] = []
-    verifier.recorder = lambda kind, tokens, _seconds: counted.append((kind, tokens))
-    draft = SelfDrafter(verifier, DEEP).propose([*START, 3], 3)
+    hints = Hints(recorder=lambda kind, tokens, _seconds: counted.append((kind, tokens)))
+    draft = SelfDrafter(verifier, DEEP).propose([*START, 3], 3, hints)
     assert draft.tokens == [4, 9, 6]
     assert draft.confidences == pytest.approx([0.9, 0.8, 0.9], abs=1e-6)
     assert verifier.cells == START

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 
 import pytest
@@ -77,7 +78,11 @@ def test_the_whole_is_the_same_however_it_is_cut(data: bytes, cuts: list[int]) -
     [
         (["one two three"], ["three", "two"], "one "),  # both at once: the earlier one
         (["one two", " three"], ["three", "two"], "one "),
-        (["ab", "cd"], ["abcde", "bc"], "a"),
+        (["ab", "cd"], ["abcde", "bc"], "a"),  # the one that began earlier comes to nothing
+        (["ab", "c", "de"], ["abcde", "bc"], ""),  # and here it does not
+        (["ab", "c", "d"], ["abcde", "bc", "cd"], "a"),
+        (["ab", "c"], ["abcde", "bc"], "a"),  # the text ends before that is certain
+        (["x", "yx", "yz"], ["xyz", "xyx"], ""),
         (["aa", "ab"], ["aab"], "a"),
         (["st", "ill"], ["stop"], "still"),
         (["st", "o", "p it"], ["stop"], ""),
@@ -89,25 +94,48 @@ def test_the_whole_is_the_same_however_it_is_cut(data: bytes, cuts: list[int]) -
 def test_the_first_stop_ends_the_text_and_beginnings_of_stops_are_held_back(
     pieces: list[str], stops: list[str], shown: str
 ) -> None:
-    scanner, text = StopStrings(stops), ""
+    whole = "".join(pieces)
+    for order in (stops, stops[::-1]):
+        text, found = stopped_text(pieces, order)
+        assert (text, found) == (shown, whole != shown)
+
+
+def stopped_text(pieces: Iterable[str], stops: Iterable[str]) -> tuple[str, bool]:
+    """What is shown of a text that comes in pieces, and whether a stop was found; no stop is ever shown."""
+    stops = list(stops)
+    scanner, shown = StopStrings(stops), ""
     for piece in pieces:
         free, stopped = scanner.push(piece)
-        text += free
-        if stopped:
-            break
-    assert text + scanner.finish() == shown
-
-
-@given(text=st.text("abc", max_size=30), stops=st.lists(st.text("abc", min_size=1, max_size=4), max_size=3))
-def test_character_by_character_the_stop_that_is_complete_first_counts(text: str, stops: list[str]) -> None:
-    scanner, shown = StopStrings(stops), ""
-    for character in text:
-        free, stopped = scanner.push(character)
         shown += free
-        assert not any(stop in shown for stop in stops)
+        assert not any(stop in shown for stop in stops if stop)
         if stopped:
             break
-    shown += scanner.finish()
-    ends = [(text.find(stop) + len(stop), text.find(stop)) for stop in stops if stop in text]
-    first = min((end for end, _ in ends), default=None)
-    assert shown == (text if first is None else text[: min(begin for end, begin in ends if end == first)])
+    return shown + scanner.finish(), scanner.found
+
+
+TEXTS, STOPS = st.text("abc", max_size=30), st.lists(st.text("abc", min_size=1, max_size=5), max_size=3)
+
+
+@given(text=TEXTS, stops=STOPS, cuts=st.lists(st.integers(0, 30)))
+def test_the_stop_that_begins_first_counts_however_the_text_is_cut(
+    text: str, stops: list[str], cuts: list[int]
+) -> None:
+    edges = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
+    begins = [text.find(stop) for stop in stops if stop in text]
+    expected = (text[: min(begins)] if begins else text, bool(begins))
+    assert stopped_text([text[a:b] for a, b in pairwise(edges)], stops) == expected
+
+
+@given(text=TEXTS, stops=STOPS)
+def test_an_answer_goes_on_only_while_an_earlier_stop_is_possible(text: str, stops: list[str]) -> None:
+    scanner = StopStrings(stops)
+    for n, character in enumerate(text, 1):
+        _, stopped = scanner.push(character)
+        begins = [text[:n].find(stop) for stop in stops if stop in text[:n]]
+        if stopped or not begins:
+            assert stopped == bool(begins)
+            if stopped:
+                return
+            continue
+        ends = [text[begin:n] for begin in range(min(begins))]
+        assert any(stop.startswith(end) for stop in stops for end in ends)

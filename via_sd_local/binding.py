@@ -19,6 +19,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -88,6 +89,20 @@ else:
         import llama_cpp.llama_cpp as llama
 
 _lib: ctypes.CDLL = llama._lib
+
+
+class _NoMultimodal(MetaPathFinder):
+    """Refuses the bindings of llama.cpp's multimodal library, which is not built; theirs would only miss a file."""
+
+    def find_spec(self, name: str, _path: Any, _target: Any = None) -> None:
+        if name in ("llama_cpp.mtmd_cpp", "llama_cpp.llava_cpp"):
+            raise ImportError(
+                "this build of llama.cpp has no multimodal library (mtmd), so handlers of images and audio do not "
+                "work; take llama-cpp-python's own build for them, or leave the chat handler out"
+            )
+
+
+sys.meta_path.insert(0, _NoMultimodal())
 
 
 def import_llama_cpp(module: str) -> Any:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from .calibration.plan import DEFAULT_MINUTES, STRATEGIES, Plan
 from .errors import ModelError
+from .options import add_ignore_memory
 
 if TYPE_CHECKING:
     from .calibration.pipeline import Calibrated
@@ -34,6 +35,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--answer-tokens", metavar="N", type=int, default=160, help="longest answer to a prompt (default: %(default)s)"
     )
     parser.add_argument("--threads", metavar="N", type=int, help="threads (default: all cores)")
+    add_ignore_memory(parser)
     search = parser.add_argument_group("search")
     search.add_argument(
         "--strategy",
@@ -72,6 +74,7 @@ def run(args: argparse.Namespace) -> int:
         seed=args.seed,
         threads=args.threads,
         answer_tokens=args.answer_tokens,
+        check_memory=not args.ignore_memory,
     )
 
     from . import profiles

@@ -13,6 +13,10 @@ from via_sd_local.errors import ModelError
 from via_sd_local.registry import HubSource, MadeModel, Model, load
 
 
+class FolderError(ModelError):
+    """Models cannot be kept where they should be."""
+
+
 @dataclass(frozen=True, slots=True)
 class CatalogEntry:
     """A model that has a name here; size in bytes, and no path where its file is absent.
@@ -104,7 +108,8 @@ def pull(name: str, *, progress: bool = True, verify: bool = False) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         download.require_space(target.parent, model.size)
     except OSError as error:
-        raise ModelError(f"{target} cannot be written ({hub.reason(error)}); set VIA_SD_HOME elsewhere") from error
+        reason = error.strerror or hub.reason(error)
+        raise FolderError(f"{target} cannot be written ({reason}); set VIA_SD_HOME elsewhere") from error
     for line in announcement(model, target):
         _note(line, progress)
     return _try_sources(model, target, progress=progress)

@@ -47,9 +47,20 @@ def read_prompt(args: argparse.Namespace) -> str:
     return read_text(args.prompt_file, "prompt")
 
 
+def check_room(n_prompt: int, n_ctx: int, max_tokens: int | None) -> None:
+    """ValueError for a prompt that leaves no room in the context for an answer that is asked for."""
+    if n_prompt > n_ctx or (n_prompt == n_ctx and max_tokens != 0):
+        raise ValueError(
+            f"the prompt has {n_prompt} tokens; the context holds {n_ctx} (n_ctx), at least one of them for the "
+            "answer: shorten the prompt, or give a larger --n-ctx"
+        )
+
+
 def run(args: argparse.Namespace) -> int:
     """Load, generate, print; returns the exit status."""
     settings = settings_from(args)
+    if settings.draft_tokens is not None and settings.resolved_drafter == "none":
+        raise ValueError("--draft-tokens is given, but nothing drafts: name a draft model (--draft) or a --drafter")
     prompt = read_prompt(args)
 
     from .chat_format import ChatFormat
@@ -63,6 +74,7 @@ def run(args: argparse.Namespace) -> int:
             tokens = model.tokenize_prompt(prompt) or ([model.bos] if model.bos >= 0 else [])
         else:
             tokens = ChatFormat(model, template).tokens([{"role": "user", "content": prompt}])
+        check_room(len(tokens), session.engine.verifier.context.n_ctx, args.max_tokens)
         stream = Utf8Stream()
         parts: list[str] = []
         finish_reason = None

@@ -11,6 +11,7 @@ from .binding import declare, shared_library
 KINDS = ("CPU", "GPU", "integrated GPU", "accelerator", "meta")  # ggml_backend_dev_type
 _GPU, _INTEGRATED = 1, 2
 _RPC = "RPC"
+_UNIFIED = ("MTL", "Metal")
 
 _ggml, _base = shared_library("ggml"), shared_library("ggml-base")
 _text, _pointer, _size = ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t
@@ -53,6 +54,11 @@ class Device:
     def is_gpu(self) -> bool:
         """Whether it holds layers in memory of its own."""
         return self.kind in (KINDS[_GPU], KINDS[_INTEGRATED])
+
+    @property
+    def shares_main_memory(self) -> bool:
+        """Whether what lies on it takes main memory: a CPU, an integrated GPU, Apple's GPUs."""
+        return self.kind != KINDS[_GPU] or self.backend in _UNIFIED
 
     @property
     def memory(self) -> tuple[int, int]:

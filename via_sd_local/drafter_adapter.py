@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from .drafters import Draft, WantsMore, always
-from .sampling import GREEDY, Sampler
-from .tiers import Recorder, ignore
+from .drafters import NO_HINTS, Draft, Drafter, Hints
 
 
-class LlamaDraftModelDrafter:
+class LlamaDraftModelDrafter(Drafter):
     """Asks a `llama_cpp.llama_speculative.LlamaDraftModel`, or anything that is called alike.
 
     The call gets all tokens as `intc[n]` (a copy that it may keep) and returns those that may follow. More than the
@@ -22,34 +19,18 @@ class LlamaDraftModelDrafter:
     """
 
     name = "llama_cpp"
-    is_free = False
 
     def __init__(self, draft_model: Callable[..., Any]) -> None:
         """ValueError for what cannot be called."""
         if not callable(draft_model):
             raise ValueError(f"draft_model is {draft_model!r}; it must be a LlamaDraftModel, which can be called")
         self._draft_model = draft_model
-        self._recorder: Recorder = ignore
         self._text = np.empty(256, np.intc)
         self._n = 0
 
-    def propose(
-        self,
-        text: Sequence[int],
-        limit: int,
-        sampler: Sampler = GREEDY,
-        wants_more: WantsMore = always,
-        unchanged: int = 0,
-    ) -> Draft:
-        self._follow(text, min(unchanged, self._n))
-        started = time.perf_counter()
-        answer = self._draft_model(self._text[: self._n].copy())
-        seconds = time.perf_counter() - started
-        tokens = _token_ids(answer)[:limit]
-        # a call is no pass of ours, but it costs time: as if each of its tokens had been one
-        for _ in range(max(len(tokens), 1)):
-            self._recorder("draft", 1, seconds / max(len(tokens), 1))
-        return Draft(tokens)
+    def propose(self, text: Sequence[int], limit: int, hints: Hints = NO_HINTS) -> Draft:
+        self._follow(text, min(hints.unchanged, self._n))
+        return Draft(_token_ids(self._draft_model(self._text[: self._n].copy()))[:limit])
 
     def _follow(self, text: Sequence[int], unchanged: int) -> None:
         if len(text) > len(self._text):
@@ -57,14 +38,8 @@ class LlamaDraftModelDrafter:
         self._text[unchanged : len(text)] = text[unchanged:]
         self._n = len(text)
 
-    def observe(self, accepted: int) -> None:
-        """It does not learn."""
-
-    def begin(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-
-    def close(self) -> None:
-        """The draft model is the caller's."""
+    def reset(self) -> None:
+        self._n = 0
 
 
 def _token_ids(answer: Any) -> list[int]:

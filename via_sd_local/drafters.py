@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from .arrays import Floats
 from .errors import ModelError
 from .model import Model
 from .sampling import GREEDY, Distribution, Sampler
-from .tiers import Recorder, Tracked, common_prefix
+from .tiers import Recorder, Tracked, common_prefix, ignore
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,49 +45,55 @@ def always(_confidences: Sequence[float]) -> bool:
     return True
 
 
-class Drafter(Protocol):
-    """Proposes what may follow; whatever it proposes, lossless modes emit the verifier's own choice."""
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """What a drafter may go by besides the text; none has to.
 
-    @property
-    def name(self) -> str:
-        """What the statistics call it."""
-        ...
+    `sampler` is the target's, for drafters that draw from their own distribution as it would; only to be forked.
+    `wants_more` says whether a draft with some confidences is worth lengthening. At least the first `unchanged` tokens
+    of the text are those of the last call's, so that nobody has to compare them; 0 promises nothing, and is what the
+    first call of a generation says. `recorder` is told of passes, of kind `prefill` in that call and `draft` else.
+    """
 
-    @property
-    def is_free(self) -> bool:
-        """Whether it runs no passes of a model."""
-        ...
+    sampler: Sampler = GREEDY
+    wants_more: WantsMore = always
+    unchanged: int = 0
+    recorder: Recorder = ignore
 
-    def begin(self, recorder: Recorder) -> None:
-        """A generation begins; report the drafter's own passes to `recorder`."""
-        ...
 
-    def propose(
-        self, text: Sequence[int], limit: int, sampler: Sampler, wants_more: WantsMore, unchanged: int
-    ) -> Draft:
-        """At most `limit` tokens to follow `text`, the whole text so far, prompt included.
+NO_HINTS = Hints()
 
-        `sampler` is the target's, for drafters that draw from their own distribution as it would; only to be forked.
-        `wants_more` says whether a draft with some confidences is worth lengthening. At least the first `unchanged`
-        tokens of the text are those of the last call's, so that nobody has to compare them; 0 promises nothing.
-        """
-        ...
 
-    def observe(self, accepted: int) -> None:
+class Drafter(ABC):
+    """Proposes what may follow; whatever it proposes, lossless modes emit the verifier's own choice.
+
+    A drafter of one's own needs two methods, `propose` and, if it learns, `observe`; docs/drafters.md has an example.
+    One that raises is dropped for the rest of the answer, with a warning.
+    """
+
+    name = "drafter"  # what the statistics call it
+    is_free = False  # whether it costs next to nothing, so that there is always time to ask it
+    reports_passes = False  # whether it tells `hints.recorder` what it costs; else its calls are timed
+
+    @abstractmethod
+    def propose(self, text: Sequence[int], limit: int, hints: Hints) -> Draft:
+        """At most `limit` tokens to follow `text`, the whole text so far, prompt included; none is an answer, too."""
+
+    def observe(self, accepted: int) -> None:  # noqa: B027
         """How many tokens of one of its drafts were accepted."""
-        ...
 
-    def close(self) -> None:
+    def reset(self) -> None:  # noqa: B027
+        """Forget every text, so that the next draft costs what a first one costs."""
+
+    def close(self) -> None:  # noqa: B027
         """Free what it holds."""
-        ...
 
 
 def drafted(
     row: Floats,
     decode: Callable[[int], Floats],
     limit: int,
-    sampler: Sampler,
-    wants_more: WantsMore,
+    hints: Hints,
     *,
     end_tokens: frozenset[int],
     min_confidence: float = 0.0,
@@ -97,10 +104,10 @@ def drafted(
     that the model gives less than `min_confidence`, and where no more is wanted.
     """
     draft = Draft([])
-    fork = sampler.fork()
+    fork = hints.sampler.fork()
     try:
         while _extend(draft, row, fork, end_tokens, min_confidence):
-            if len(draft.tokens) == limit or not wants_more(draft.confidences):
+            if len(draft.tokens) == limit or not hints.wants_more(draft.confidences):
                 break
             fork.accept(draft.tokens[-1])
             row = decode(draft.tokens[-1])
@@ -121,11 +128,11 @@ def _extend(draft: Draft, row: Floats, sampler: Sampler, end_tokens: frozenset[i
     return proposal.token not in end_tokens
 
 
-class ModelDrafter:
+class ModelDrafter(Drafter):
     """A small model of the same vocabulary; its KV cache follows the text by itself."""
 
     name = "model"
-    is_free = False
+    reports_passes = True
 
     def __init__(
         self,
@@ -154,20 +161,13 @@ class ModelDrafter:
         self._n_vocab = verifier.n_vocab
         self._end_tokens = verifier.eog
         self._min_confidence = min_confidence
-        self._began = False
         self._known = 0  # tokens at the beginning of the cache that are those of the last text
 
-    def propose(
-        self,
-        text: Sequence[int],
-        limit: int,
-        sampler: Sampler = GREEDY,
-        wants_more: WantsMore = always,
-        unchanged: int = 0,
-    ) -> Draft:
+    def propose(self, text: Sequence[int], limit: int, hints: Hints = NO_HINTS) -> Draft:
         """As the sampler proposes: the draft model's best tokens, or drawn from its distribution under its settings."""
         tracked = self._tracked
-        self._known = min(self._known, unchanged)
+        tracked.recorder = hints.recorder
+        self._known = min(self._known, hints.unchanged)
         limit = min(limit, tracked.context.n_ctx - len(text) + 1)
         if limit < 1:
             return Draft([])
@@ -175,14 +175,13 @@ class ModelDrafter:
         start = tracked.reuse(text, len(text) - 1, known)
         if max(text[start:]) >= self.model.n_vocab:  # a token that only the verifier has
             return Draft([])
-        row = self._decode(text[start:], "draft" if self._began else "prefill")
-        self._began, self._known = True, len(text)
+        row = self._decode(text[start:], "draft" if hints.unchanged else "prefill")
+        self._known = len(text)
         return drafted(
             row,
             lambda token: self._decode([token], "draft"),
             limit,
-            sampler,
-            wants_more,
+            hints,
             end_tokens=self._end_tokens,
             min_confidence=self._min_confidence,
         )
@@ -195,18 +194,15 @@ class ModelDrafter:
         shortened: Floats = row[: self._n_vocab]
         return shortened
 
-    def observe(self, accepted: int) -> None:
-        """Nothing to do: the next text says which tokens stayed."""
-
-    def begin(self, recorder: Recorder) -> None:
-        self._tracked.recorder = recorder
-        self._began = False
+    def reset(self) -> None:
+        self._tracked.reset()
+        self._known = 0
 
     def close(self) -> None:
         self._tracked.close()
 
 
-class PromptLookup:
+class PromptLookup(Drafter):
     """Proposes what followed the last occurrence of the text's own last few tokens; the longest match first.
 
     An index from each n-gram to where it last ended makes the cost of a token constant; each position remembers what
@@ -225,15 +221,8 @@ class PromptLookup:
         self._ends: dict[tuple[int, ...], int] = {}  # an n-gram → the position after its last occurrence
         self._replaced: list[tuple[int, ...]] = []  # by position, where the n-grams that end there ended before; or 0
 
-    def propose(
-        self,
-        text: Sequence[int],
-        limit: int,
-        sampler: Sampler = GREEDY,
-        wants_more: WantsMore = always,
-        unchanged: int = 0,
-    ) -> Draft:
-        self._follow(text, unchanged)
+    def propose(self, text: Sequence[int], limit: int, hints: Hints = NO_HINTS) -> Draft:
+        self._follow(text, hints.unchanged)
         n = len(self._text)
         for size in self._sizes:
             end = self._ends.get(tuple(self._text[n - size :])) if size < n else None
@@ -262,14 +251,8 @@ class PromptLookup:
         n = len(self._text)
         return [tuple(self._text[n - size :]) for size in self._sizes if size <= n]
 
-    def observe(self, accepted: int) -> None:
-        """Nothing to do: the next text says which tokens stayed."""
-
-    def begin(self, recorder: Recorder) -> None:
-        """It runs no passes."""
-
-    def close(self) -> None:
-        """It holds nothing."""
+    def reset(self) -> None:
+        self._follow([], 0)
 
 
 def check_vocabulary(draft: Model, verifier: Model) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from operator import index as whole
 
-from .drafters import Draft, Drafter, always
+from .drafters import Draft, Drafter, Hints, always
 from .pace import Pace
 from .policy import Policy
 from .sampling import Sampler
@@ -19,9 +21,15 @@ class Drafting:
     """Asks for drafts, checks them, and tells drafters, paces and statistics what became of them."""
 
     def __init__(
-        self, drafters: Sequence[Drafter], paces: Sequence[Pace], policy: Policy, stats: Stats, n_vocab: int
+        self,
+        drafters: Sequence[Drafter],
+        paces: Sequence[Pace],
+        policy: Policy,
+        stats: Stats,
+        n_vocab: int,
+        recorder: Recorder,
     ) -> None:
-        """The drafters are asked in turn until one has a proposal.
+        """The drafters are asked in turn until one has a proposal; `recorder` is told of their passes.
 
         `paces` choose the lengths of drafts, one for each drafter; there are none where the policy fixes the lengths.
         """
@@ -32,14 +40,8 @@ class Drafting:
         self._policy = policy
         self._stats = stats
         self._n_vocab = n_vocab
+        self._recorder = recorder
         self._seen = [0] * len(drafters)  # of the text that each drafter saw last, what was decided then
-
-    def begin(self, recorder: Recorder) -> None:
-        """The generation begins; drafters report their passes to `recorder`."""
-        for index, drafter in enumerate(self._drafters):
-            if drafter is not None:
-                with self._may_fail(index):
-                    drafter.begin(recorder)
 
     def propose(self, text: list[int], decided: int, room: int, sampler: Sampler) -> Draft:
         """A draft of at most `room` tokens, by the first drafter that has one.
@@ -89,11 +91,29 @@ class Drafting:
     ) -> Draft:
         """One drafter's draft, checked."""
         wants_more = self._paces[index].wants_more if self._paces else always
-        draft = replace(drafter.propose(text, limit, sampler, wants_more, unchanged).cut(limit), drafter=index)
-        if unknown := [token for token in draft.tokens if not 0 <= token < self._n_vocab]:
-            raise ValueError(f"it proposed token {unknown[0]}; the model has tokens 0 to {self._n_vocab - 1}")
+        started = time.perf_counter()
+        draft = drafter.propose(text, limit, Hints(sampler, wants_more, unchanged, self._recorder))
+        seconds = time.perf_counter() - started
+        draft = replace(self._checked(draft, limit), drafter=index)
+        if not (drafter.is_free or drafter.reports_passes):
+            # a call is no pass of ours, but it costs time: as if each of its tokens had been one
+            for _ in range(max(len(draft.tokens), 1)):
+                self._recorder("draft", 1, seconds / max(len(draft.tokens), 1))
         self._stats.drafted += len(draft.tokens)
         return draft
+
+    def _checked(self, draft: Draft, limit: int) -> Draft:
+        """As much of the draft as was asked for; TypeError or ValueError if it is none."""
+        if not isinstance(draft, Draft):
+            raise TypeError(f"it proposed {draft!r:.80}; it must return a Draft")
+        draft = draft.cut(limit)
+        tokens = [whole(token) for token in draft.tokens]
+        if unknown := [token for token in tokens if not 0 <= token < self._n_vocab]:
+            raise ValueError(f"it proposed token {unknown[0]}; the model has tokens 0 to {self._n_vocab - 1}")
+        for name, values in (("confidences", draft.confidences), ("proposals", draft.proposals)):
+            if len(values) not in (0, len(tokens)):
+                raise ValueError(f"it proposed {len(tokens)} tokens with {len(values)} {name}; give all or none")
+        return replace(draft, tokens=tokens)
 
     @contextmanager
     def _may_fail(self, index: int) -> Iterator[None]:

@@ -27,7 +27,7 @@ from .watch import Watcher
 _ROUTES = {
     Mode.PLAIN: ("full",),
     Mode.SD: ("full",),
-    Mode.EXACT: ("slim",),
+    Mode.EXACT: ("slim", "full"),
     Mode.TIERED: ("slim", "full"),
 }
 
@@ -108,6 +108,13 @@ class Engine:
         routes, lossy = _ROUTES[self.policy.mode], self.policy.mode is Mode.TIERED
         budget = (self.policy.max_deviation or 0.0) if lossy else 0.0
         return [Pace(costs, routes=routes, free=drafter.is_free, max_deviation=budget) for drafter in self.drafters]
+
+    def reset(self) -> None:
+        """Forget every text, and end the generation that runs; what was learned of costs and acceptance stays."""
+        self._generation += 1
+        self.verifier.reset()
+        for drafter in self.drafters:
+            drafter.reset()
 
     def release(self) -> None:
         """End the generation that runs and begin no other; the parts stay open, for another engine."""

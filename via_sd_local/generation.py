@@ -55,7 +55,7 @@ class Generation:
         `end` is the text's longest permitted length, prompt included.
         """
         self.verifier = verifier
-        self.drafting = Drafting(drafters, paces, policy, stats, verifier.model.n_vocab)
+        self.drafting = Drafting(drafters, paces, policy, stats, verifier.model.n_vocab, self._record_draft)
         self.policy = policy
         self.budget = budget
         self.compares = compares
@@ -68,6 +68,7 @@ class Generation:
         self.rule = policy.rule
         self.trusts_slim = True  # tiered: until it has cost too many deviations
         self.audit = Audit()
+        self.spent = 0.0  # seconds of passes, by the medians of their kind and size; a stall does not show
         # audits need the logits of many positions: as many as `sd` has anyway, or 0.25 % of the model's memory
         self.usual_rows = (policy.draft_tokens or 3) + 1
         self.audit_rows = verifier.model.n_bytes // 400 // (2 * 4 * verifier.model.n_vocab)
@@ -113,7 +114,6 @@ class Generation:
             Mode.EXACT: self._exact,
             Mode.TIERED: self._tiered,
         }
-        self.drafting.begin(self._record_draft)
         while True:
             yield step
             if step.finish_reason is not None:
@@ -174,7 +174,9 @@ class Generation:
         """Count a pass, and learn its cost."""
         self.stats.record(kind, tokens, seconds)
         if self.pace and kind != "prefill":
-            self.pace.costs.observe(kind, tokens, seconds)
+            costs = self.pace.costs
+            costs.observe(kind, tokens, seconds)
+            self.spent += costs.of(kind, tokens) if costs.knows(kind) else seconds
 
     def _record_draft(self, kind: str, tokens: int, seconds: float) -> None:
         self.stats.draft_prefill_tokens += tokens * (kind == "prefill")
@@ -198,14 +200,31 @@ class Generation:
         return self._decided_by_full(Draft([]), self.verifier.full(self.text[-1:], 1))
 
     def _sd(self) -> Block:
-        draft = self._propose(self.text)
+        return self._checked(self._propose(self.text))
+
+    def _checked(self, draft: Draft) -> Block:
+        """The draft goes to the full verifier at once."""
         n = len(draft.tokens)
         block = self._decided_by_full(draft, self.verifier.full([self.text[-1], *draft.tokens], n + 1))
         self.drafting.observe("full", draft, common_prefix(block.tokens, draft.tokens))
         return self._settle(block)
 
     def _exact(self) -> Block:
-        """Draft and let the slim verifier mend, as long as it is sure; then the full one confirms all of it at once."""
+        """The full verifier confirms a draft, which the slim one has mended first where that pays."""
+        spent = self.spent
+        draft = self._propose(self.text)
+        pace = self.pace
+        if not draft.tokens:
+            return self._checked(draft)
+        slim_first = pace is None or pace.mends_first()
+        block = self._mended(draft) if slim_first else self._checked(draft)
+        if pace is not None:
+            self.stats.pace["slim_first" if slim_first else "full_first"] += 1
+            pace.observe_yield("slim" if slim_first else "full", len(block.tokens), self.spent - spent)
+        return block
+
+    def _mended(self, proposed: Draft) -> Block:
+        """The slim verifier mends draft after draft while it is sure; then the full one confirms all of it at once."""
         base, verifier = len(self.text), self.verifier
         candidates: list[int] = []
         shown: list[tuple[Draft, int, int]] = []  # drafts, where each begins, and how much of it became candidates
@@ -213,7 +232,8 @@ class Generation:
             sure = True
             while sure and len(candidates) < self.policy.audit_every:
                 so_far = self.text + candidates
-                proposed = self._propose(so_far)
+                if shown:
+                    proposed = self._propose(so_far)
                 draft = proposed.tokens
                 if not draft:
                     break
@@ -232,6 +252,8 @@ class Generation:
                 if sure:
                     ahead.accept(token)
                     candidates.append(token)
+                if self.pace:
+                    self.pace.observe_slim(proposed.confidences, not sure, sure)
         # a last candidate that no pass has seen is left out: the full pass gives that position its token anyway
         del candidates[max(0, verifier.n_kv - base) :]
         logits = verifier.full([] if verifier.n_kv == base + len(candidates) else self.text[-1:], len(candidates) + 1)

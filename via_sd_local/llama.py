@@ -17,6 +17,7 @@ from . import catalog
 from .api import chat
 from .api.adopted import AdoptedContext, AdoptedModel, AdoptedSession
 from .api.low_level import LowLevel, Original
+from .api.memory import plans_of
 from .api.pretrained import fetch
 from .api.prompt import check_ignored, read_prompt
 from .api.request import (
@@ -27,6 +28,7 @@ from .api.request import (
     read_max_tokens,
     read_sampling,
     read_stops,
+    read_whole,
 )
 from .api.responses import Envelope, usage_of
 from .api.runner import Runner
@@ -34,6 +36,8 @@ from .api.verbose import show_log
 from .binding import interrupts_after, llama, take_errors
 from .drafter_adapter import LlamaDraftModelDrafter
 from .drafters import Drafter
+from .errors import ModelError
+from .memory_check import check_memory as refuse_too_large
 from .placement import DEFAULT, Placement
 from .samplers import make_sampler
 from .settings import Settings
@@ -63,6 +67,7 @@ class Llama(LowLevel):
         thresholds: str | None = None,
         draft_n_gpu_layers: int | None = None,
         draft_n_threads: int | None = None,
+        check_memory: bool = True,
         draft_model: Any = None,
         logits_all: bool = False,
         seed: int | None = RANDOM_SEED,
@@ -76,7 +81,8 @@ class Llama(LowLevel):
         draft model of llama-cpp-python. `mode`, `profile`, `max_deviation`, `draft_tokens`, `mask` and `thresholds` are
         those of `Settings`, but that an object as drafter has no profile; `mode` auto never lets the text differ unless
         `max_deviation` is above 0. The draft model has the verifier's GPU layers and threads unless
-        `draft_n_gpu_layers` and `draft_n_threads` say otherwise.
+        `draft_n_gpu_layers` and `draft_n_threads` say otherwise. `check_memory` refuses to load what does not fit into
+        main memory by an estimate.
 
         `seed` -1 or None is a random one in every process, any other makes all calls reproducible. `logits_all` keeps
         the logits of every evaluated position in `scores`; log-probabilities do not need it. All other arguments are
@@ -94,18 +100,33 @@ class Llama(LowLevel):
             "thresholds": thresholds,
             "draft_n_gpu_layers": draft_n_gpu_layers,
             "draft_n_threads": draft_n_threads,
+            "check_memory": check_memory,
         }
         unknown = set(original) - set(inspect.signature(Original.__init__).parameters) - _OBSOLETE
         if unknown:
             warnings.warn(f"Llama does not know the argument {min(unknown)!r}", RuntimeWarning, stacklevel=2)
-        if not isinstance(drafter, str) and not callable(getattr(drafter, "propose", None)):
-            raise TypeError(f"drafter is {drafter!r}; it is a name, or an object with the methods of a Drafter")
+        if not isinstance(drafter, str | Drafter):
+            raise TypeError(f"drafter is {drafter!r}; it is a name, or of a subclass of via_sd_local.drafters.Drafter")
         if draft_model is not None and not (draft_model_path is None and drafter == "auto"):
             raise ValueError("draft_model is a drafter; give one of draft_model, draft_model_path and drafter")
+        if draft_n_threads is not None and draft_model_path is None:
+            raise ValueError("draft_n_threads is given, but there is no draft model (draft_model_path)")
+        if (
+            draft_tokens is not None
+            and draft_model_path is None
+            and draft_model is None
+            and drafter in ("auto", "none")
+        ):
+            raise ValueError(
+                "draft_tokens is given, but nothing drafts: name a draft model (draft_model_path) or a drafter"
+            )
         show_log(verbose)
+        path = _file_of(model_path)
+        if check_memory:
+            refuse_too_large(plans_of(path, original, draft_model_path, draft_n_gpu_layers))
         try:
             with interrupts_after():
-                self._load_original(_file_of(model_path), verbose, original)
+                self._load_original(path, verbose, original)
             self.draft_model, self._logits_all = draft_model, logits_all
             self.set_seed(RANDOM_SEED if seed is None else seed)
             self._load_engine()
@@ -122,6 +143,9 @@ class Llama(LowLevel):
             if not reasons:
                 raise
             raise ValueError(f"{error}: {reasons[0].strip()}") from None
+        if self.lora_path and not self._lora_adapter:  # the original goes on with a null pointer
+            reason = next(iter(take_errors()), "it cannot be loaded").strip()
+            raise ModelError(f"{self.lora_path}: this is no LoRA adapter of {Path(model_path).name}: {reason}")
         self.input_ids = np.zeros(self._n_ctx, dtype=np.intc)
 
     def _load_engine(self) -> None:
@@ -256,7 +280,7 @@ class Llama(LowLevel):
             criteria,
             read_logprobs(logprobs),
             echo,
-            seed,
+            read_whole("seed", seed),
         )
         run.check(request)
         envelope = Envelope(model or self.model_path, logprobs=logprobs is not None, streams_usage=streams_usage)

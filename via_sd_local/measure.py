@@ -13,7 +13,7 @@ from pathlib import Path
 from . import catalog
 from .binding import build_info
 from .costs import Costs
-from .drafters import Drafter, ModelDrafter
+from .drafters import Drafter, Hints, ModelDrafter
 from .self_drafter import SelfDrafter
 from .tiers import Recorder, Verifier, ignore
 
@@ -50,19 +50,16 @@ def measure(verifier: Verifier, drafters: Sequence[Drafter], seconds: float = SE
     deadline = time.perf_counter() + seconds
     for drafter in drafters:
         if isinstance(drafter, ModelDrafter):
-            drafter.begin(ignore)
             drafter.propose([0], 2)  # warm up
             for length in (1, 3):  # the pass that takes in the verifier's token has two tokens
-                drafter.begin(costs.observe)
                 drafter.propose([0] * length, 1)
-                drafter.propose([0] * (length + 2), 4)
+                drafter.propose([0] * (length + 2), 4, Hints(unchanged=length, recorder=costs.observe))
         elif isinstance(drafter, SelfDrafter):
             verifier.recorder = ignore
             verifier.reset()
             verifier.full([0], 1)
             drafter.propose([0, 0], 1)
-            verifier.recorder = _of_one_or_two(costs)
-            drafter.propose([0, 0], 5)
+            drafter.propose([0, 0], 5, Hints(recorder=_of_one_or_two(costs)))
     _pass(verifier, 1, ignore)
     for size in _SIZES:
         if size > 1 and time.perf_counter() > deadline:

@@ -76,6 +76,14 @@ def add_settings(parser: argparse.ArgumentParser, *, verifier: str | None) -> No
     )
     group.add_argument("--threads", metavar="N", type=int, help="threads (default: all cores)")
     add_placement(parser)
+    add_ignore_memory(parser)
+
+
+def add_ignore_memory(parser: argparse.ArgumentParser) -> None:
+    """Add --ignore-memory."""
+    parser.add_argument(
+        "--ignore-memory", action="store_true", help="load the models even if there seems to be too little main memory"
+    )
 
 
 def add_sampling(parser: argparse.ArgumentParser) -> None:
@@ -153,4 +161,5 @@ def settings_from(args: argparse.Namespace) -> Settings:
         threads=args.threads,
         placement=placement_from(args, VERIFIER),
         draft_placement=placement_from(args, DRAFT),
+        check_memory=not args.ignore_memory,
     )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from .costs import Costs
+from .race import Race
 
 LONGEST = 31  # tokens of a draft
 _EDGES = (0.2, 0.4, 0.6, 0.8, 0.9, 0.97)  # of the confidence classes
@@ -103,6 +104,7 @@ class Pace:
         self.full_first = 0  # blocks that went to the full tier at once, where the slim one was possible
         self.off = 0  # decisions not to draft
         self.probes = 0  # drafts made while drafting was off
+        self._race = Race(sorted(routes))  # of mode exact
         self._escalations = ByConfidence(lambda confidence: 1 - confidence)  # by a draft's least confidence
         self._free = free
         self._longest = longest
@@ -185,6 +187,18 @@ class Pace:
             return True
         self.full_first += 1
         return self.full_first % _SLIM_PROBE == 0
+
+    def mends_first(self) -> bool:
+        """For mode exact, where the full tier confirms in any case: whether the slim one is to mend this draft first.
+
+        By what both routes yielded so far; for the better one the next draft is planned, too.
+        """
+        self._route = self._race.best
+        return self._race.choose() == "slim"
+
+    def observe_yield(self, route: str, tokens: int, seconds: float) -> None:
+        """What a block of mode exact that went this route emitted, and what its passes cost."""
+        self._race.observe(route, tokens, seconds)
 
     def observe(self, route: str, confidences: Sequence[float], drafted: int, accepted: int) -> None:
         """How many tokens of the last draft, which went this route, were accepted."""

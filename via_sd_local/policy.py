@@ -22,7 +22,8 @@ class Policy:
     """How a generation is run.
 
     `draft_tokens` is the length of a draft; None: what promises most, by measured costs. `rule` decides the regions.
-    `audit_every` is the most tokens that the slim verifier may decide before the full one computes them again.
+    `audit_every` is the most tokens that the slim verifier may decide before the full one computes them again: so
+    many are handed out at most that might deviate unseen, and at an answer's end a block more; none is taken back.
     `max_deviation` is the share of audited tokens that may differ from the full model's choice before `tiered` becomes
     stricter; None sets no such limit.
     """

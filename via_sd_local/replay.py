@@ -16,13 +16,12 @@ import numpy as np
 
 from .arrays import Floats
 from .costs import Costs
-from .drafters import Draft, WantsMore, always
+from .drafters import NO_HINTS, Draft, Drafter, Hints
 from .engine import Engine
 from .mask import LayerMask
 from .model import Model
 from .policy import Mode, Policy
 from .recording import Recorded, Recording
-from .sampling import GREEDY, Sampler
 from .stats import Stats
 from .tiers import Recorder, Verifier, common_prefix, ignore
 from .top_logits import Tokens, TopLogits
@@ -182,47 +181,32 @@ class _RecordedVerifier(Verifier):
         """It holds nothing."""
 
 
-class _RecordedDrafter:
+class _RecordedDrafter(Drafter):
     """The draft model's best tokens, at the cost of its passes."""
 
-    name, is_free = "model", False
+    name = "model"
+    reports_passes = True
 
     def __init__(self, tables: _Tables, clock: _Clock) -> None:
         self._tables, self._clock = tables, clock
-        self._recorder: Recorder = ignore
         self._cells: list[int] = []
 
-    def propose(
-        self,
-        text: Sequence[int],
-        limit: int,
-        sampler: Sampler = GREEDY,
-        wants_more: WantsMore = always,
-        unchanged: int = 0,
-    ) -> Draft:
+    def propose(self, text: Sequence[int], limit: int, hints: Hints = NO_HINTS) -> Draft:
         draft = Draft([])
         first = len(text) - 1  # the row that follows the text
-        kind = "draft" if self._cells else "prefill"
+        kind = "draft" if hints.unchanged else "prefill"
+        if kind == "prefill":
+            self._cells = []
         known = min(common_prefix(self._cells, text), len(text) - 1)
         new = [*text[known:]]
         del self._cells[known:]
         while len(draft.tokens) < min(limit, len(self._tables.draft) - first):
-            self._clock.passed(kind, len(new), self._recorder)
+            self._clock.passed(kind, len(new), hints.recorder)
             self._cells += new
             row = first + len(draft.tokens)
             draft.tokens.append(self._tables.draft[row])
             draft.confidences.append(self._tables.confidence[row])
-            if not wants_more(draft.confidences):
+            if not hints.wants_more(draft.confidences):
                 break
             kind, new = "draft", draft.tokens[-1:]
         return draft
-
-    def observe(self, accepted: int) -> None:
-        """Nothing to do: the next text says which tokens stayed."""
-
-    def begin(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-        self._cells = []
-
-    def close(self) -> None:
-        """It holds nothing."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .drafters import Draft, WantsMore, always, drafted
+from .drafters import NO_HINTS, Draft, Drafter, Hints, drafted
 from .mask import LayerMask
-from .sampling import GREEDY, Sampler
-from .tiers import Recorder, Verifier
+from .tiers import Verifier
 
 
-class SelfDrafter:
+class SelfDrafter(Drafter):
     """Drafts in the verifier's own context, under a mask of its own; what it decodes is forgotten at once.
 
     It attends to what the verifier has computed. The verifier's cache must hold the text without its last token when a
@@ -18,7 +17,7 @@ class SelfDrafter:
     """
 
     name = "self"
-    is_free = False
+    reports_passes = True
 
     def __init__(self, verifier: Verifier, mask: LayerMask) -> None:
         """Try the mask; ValueError if it skips nothing, or with llama.cpp's reason if it is refused."""
@@ -34,14 +33,7 @@ class SelfDrafter:
         self.mask = mask
         self._verifier = verifier
 
-    def propose(
-        self,
-        text: Sequence[int],
-        limit: int,
-        sampler: Sampler = GREEDY,
-        wants_more: WantsMore = always,
-        unchanged: int = 0,
-    ) -> Draft:
+    def propose(self, text: Sequence[int], limit: int, hints: Hints = NO_HINTS) -> Draft:
         """As the sampler proposes, from the logits of the masked model."""
         verifier = self._verifier
         if verifier.n_kv != len(text) - 1:
@@ -49,14 +41,5 @@ class SelfDrafter:
         limit = min(limit, verifier.context.n_ctx - len(text) + 1)
         if limit < 1:
             return Draft([])
-        with verifier.drafting(self.mask) as decode:
-            return drafted(decode(text[-1]), decode, limit, sampler, wants_more, end_tokens=verifier.model.eog)
-
-    def observe(self, accepted: int) -> None:
-        """Nothing to do: it keeps nothing."""
-
-    def begin(self, recorder: Recorder) -> None:
-        """Nothing to do: the verifier reports its passes, of kind `draft`, to its own recorder."""
-
-    def close(self) -> None:
-        """Nothing to do: the context is the verifier's."""
+        with verifier.drafting(self.mask, hints.recorder) as decode:
+            return drafted(decode(text[-1]), decode, limit, hints, end_tokens=verifier.model.eog)

@@ -9,10 +9,13 @@ from types import TracebackType
 
 from .advice import Advice, advise, check
 from .catalog import resolve
+from .context import N_BATCH
 from .drafters import Drafter, ModelDrafter, PromptLookup
 from .engine import Engine
+from .footprint import LoadPlan, plan_of
 from .mask import LayerMask
 from .measure import costs_of
+from .memory_check import check_memory
 from .model import Model
 from .placement import Placement
 from .policy import Mode, Policy
@@ -38,6 +41,8 @@ class Session:
 
     def _load(self, settings: Settings) -> None:
         check(settings)
+        if settings.check_memory:
+            self._check_memory(settings)
         self.model = self._load_model(settings.verifier, settings.placement)
         advice = self.advice = advise(settings, self.model.path)
         verifier = self._open_verifier(settings, self._n_ctx(settings), self._mask_of(advice))
@@ -45,6 +50,11 @@ class Session:
         drafters = self._load_drafters(settings, advice, verifier, self._open)
         self.engine = self._engine_of(settings, advice, verifier, drafters)
         self._open.append(self.engine)
+
+    def _check_memory(self, settings: Settings) -> None:
+        """ModelError if the verifier and the draft model do not fit into memory together."""
+        verifier, draft = _plans(settings)
+        check_memory([verifier, *draft])
 
     def switch(self, settings: Settings) -> None:
         """Go on by other settings with the verifier that is loaded, in a new engine; what fails changes nothing.
@@ -67,6 +77,9 @@ class Session:
                 verifier = self._open_verifier(settings, verifier.context.n_ctx, mask)
                 made.append(verifier)
             if made or _drafting_of(settings, advice) != _drafting_of(self.settings, self.advice):
+                if settings.check_memory and advice.choice.mode is not Mode.PLAIN:
+                    loaded, draft = _plans(settings)
+                    check_memory(draft, loaded=[loaded])
                 drafters = self._load_drafters(settings, advice, verifier, made)
             new = self._engine_of(settings, advice, verifier, drafters)
         except BaseException:
@@ -162,6 +175,14 @@ class Session:
         self, _type: type[BaseException] | None, _value: BaseException | None, _tb: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _plans(settings: Settings) -> tuple[LoadPlan, list[LoadPlan]]:
+    """How the verifier will lie in memory, and the draft model if there is one."""
+    verifier = plan_of(resolve(settings.verifier), settings.placement, settings.n_ctx, N_BATCH)
+    if settings.draft is None:
+        return verifier, []
+    return verifier, [plan_of(resolve(settings.draft), settings.draft_placement, settings.n_ctx, N_BATCH)]
 
 
 def _drafting_of(settings: Settings, advice: Advice) -> tuple[str, str | None, str | None, Placement]:

@@ -21,7 +21,8 @@ class Settings:
     it is `sd` with a drafter, else `plain`. `profile` is `auto` (looked up by the verifier's fingerprint), a file or a
     name, or None. `max_deviation` also makes the thresholds of `tiered` stricter while audits find more than that.
     `draft_mask` is what the verifier skips when it drafts for itself. `n_ctx` None is the smaller of 4096 and what the
-    model was trained for. The placements say where the verifier and the draft model lie.
+    model was trained for. The placements say where the verifier and the draft model lie. `check_memory` refuses models
+    that together need more main memory than there is.
     """
 
     verifier: str
@@ -38,6 +39,7 @@ class Settings:
     threads: int | None = None
     placement: Placement = DEFAULT
     draft_placement: Placement = DEFAULT
+    check_memory: bool = True
 
     def __post_init__(self) -> None:
         for name, value, known in (("mode", self.mode, MODES), ("drafter", self.drafter, DRAFTERS)):

@@ -26,9 +26,10 @@ class Utf8Stream:
 
 
 class StopStrings:
-    """Finds the first stop string in a text that grows; holds back what may be the beginning of one.
+    """Finds the stop string that begins first in a text that grows; holds back what may be the beginning of one.
 
-    Where two are complete at the same moment, the one that begins first counts.
+    Which one that is does not depend on how the text is cut into pieces: a stop that is complete waits while one that
+    began earlier is still possible.
     """
 
     def __init__(self, stops: Iterable[str]) -> None:
@@ -37,28 +38,41 @@ class StopStrings:
         self._longest = max(map(len, self._stops), default=0)
         self._firsts = tuple({stop[0] for stop in self._stops})
         self._held = ""
+        self.found = False  # whether the text ends at a stop
 
     def push(self, text: str) -> tuple[str, bool]:
         """What can be shown now, and whether a stop was found; it and what follows it are not shown."""
         if not self._stops:
             return text, False
         text = self._held + text
+        stop = self._first_stop(text)
+        possible = self._first_beginning(text)
+        if stop is not None and stop <= possible:
+            self._held, self.found = "", True
+            return text[:stop], True
+        self._held = text[possible:]
+        return text[:possible], False
+
+    def _first_stop(self, text: str) -> int | None:
+        """Where the first whole stop begins."""
         found = [position for stop in self._stops if (position := text.find(stop)) >= 0]
-        if found:
-            self._held = ""
-            return text[: min(found)], True
-        shown = len(text)
+        return min(found) if found else None
+
+    def _first_beginning(self, text: str) -> int:
+        """Where the first stop begins that more text may complete; the text's length if there is none."""
         for begin in range(max(0, len(text) - self._longest + 1), len(text)):
-            if text.startswith(self._firsts, begin) and any(stop.startswith(text[begin:]) for stop in self._stops):
-                shown = begin
-                break
-        self._held = text[shown:]
-        return text[:shown], False
+            if text.startswith(self._firsts, begin):
+                rest = text[begin:]
+                if any(len(stop) > len(rest) and stop.startswith(rest) for stop in self._stops):
+                    return begin
+        return len(text)
 
     def finish(self) -> str:
         """What was held back and turned out to be no stop."""
         held, self._held = self._held, ""
-        return held
+        stop = self._first_stop(held)
+        self.found = self.found or stop is not None
+        return held[:stop]
 
 
 def read_text(path: str, what: str) -> str:

@@ -92,8 +92,25 @@ class Tracked:
             self._broken = False
 
     def _remove(self, start: int) -> None:
+        """Forget positions from `start` on; a memory that cannot is emptied, and filled again up to there."""
         if start < len(self.cells) and not self.context.remove(start):
-            raise NativeError(f"{self.model.path.name}: the KV cache cannot forget position {start} and what follows")
+            self._fill_again(start)
+
+    def _fill_again(self, n: int) -> None:
+        """Empty the cache and compute its first `n` positions anew; in between nobody can rely on it."""
+        kept = self.cells[:n]
+        self.reset()
+        self._broken = True
+        if kept:
+            started = time.perf_counter()
+            self.context.decode(kept, 0, 0)
+            self.recorder("prefill", n, time.perf_counter() - started)
+        self.cells += kept
+
+    def refill(self) -> None:
+        """Compute anew what the cache should hold."""
+        with self._pass():
+            self._fill_again(len(self.cells))
 
     def rewind(self, n: int) -> None:
         """Forget every position from `n` on."""
@@ -209,19 +226,35 @@ class Verifier(Tracked):
         """Append tokens and run the slim model over them; returns their logits, `[len(tokens), n_vocab]`."""
         assert self._mask, "a verifier without a mask has no slim tier"
         with self._pass():
-            self.context.set_mask(self._mask)
-            started = time.perf_counter()
-            try:
-                logits = self.context.decode(tokens, self.n_kv, len(tokens))
-            finally:
-                self.context.set_mask(b"")
-            self.recorder("slim", len(tokens), time.perf_counter() - started)
+            logits = self._slim(tokens, len(tokens))
             if self._resume_mask and len(self._inputs) == self.n_kv - self.n_full:
                 inputs = self.context.layer_input(len(tokens))
                 if inputs is not None:
                     self._inputs += list(inputs)
             self.cells += tokens
         return logits
+
+    def _slim(self, tokens: Sequence[int], rows: int) -> Floats:
+        """One pass of the slim model after the cells."""
+        self.context.set_mask(self._mask)
+        started = time.perf_counter()
+        try:
+            logits = self.context.decode(tokens, self.n_kv, rows)
+        finally:
+            self.context.set_mask(b"")
+        self.recorder("slim", len(tokens), time.perf_counter() - started)
+        return logits
+
+    def _fill_again(self, n: int) -> None:
+        """Each position by the tier that had computed it."""
+        n_full = min(n, self.n_full)
+        by_slim, inputs = self.cells[n_full:n], self._inputs[: n - n_full]
+        super()._fill_again(n_full)
+        self.n_full = n_full
+        if by_slim:
+            self._slim(by_slim, 0)
+            self.cells += by_slim
+            self._inputs += inputs
 
     def rewind(self, n: int) -> None:
         super().rewind(n)
@@ -251,9 +284,10 @@ class Verifier(Tracked):
         return super().reuse(tokens, min(limit, self.n_full), known)
 
     @contextmanager
-    def drafting(self, mask: LayerMask) -> Iterator[Callable[[int], Floats]]:
+    def drafting(self, mask: LayerMask, recorder: Recorder) -> Iterator[Callable[[int], Floats]]:
         """Decode one token after the other under another mask, for a look ahead that leaves nothing behind.
 
+        `recorder` is told of these passes, in place of the verifier's own.
         Yields a function from the next token to the logits after it, `[n_vocab]`, which are valid until its next call.
         At the end the cache is as it was, whatever happened in between.
         """
@@ -267,7 +301,7 @@ class Verifier(Tracked):
                     logits = self.context.decode([token], len(self.cells), 1)
                 finally:
                     self.context.set_mask(b"")
-                self.recorder("draft", 1, time.perf_counter() - started)
+                recorder("draft", 1, time.perf_counter() - started)
                 self.cells.append(token)
             row: Floats = logits[0]
             return row
@@ -276,10 +310,11 @@ class Verifier(Tracked):
             yield decode
         finally:
             with interrupts_after():
-                self._broken = not self.context.remove(n)  # also what a pass left that was cut short
+                self._broken = True
+                if not self.context.remove(n):  # also what a pass left that was cut short
+                    self._fill_again(n)
                 del self.cells[n:]
-            if self._broken:
-                raise NativeError(f"{self.model.path.name}: the KV cache cannot forget position {n} and what follows")
+                self._broken = False
 
     #
     # resume: layers below the first skipped sublayer are the same in both tiers, so a full pass over tokens that a

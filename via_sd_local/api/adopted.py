@@ -64,6 +64,9 @@ class AdoptedSession(Session):
         self._draft_threads = draft_threads or settings.threads
         super().__init__(settings)
 
+    def _check_memory(self, settings: Settings) -> None:
+        """Done already, before the verifier was loaded."""
+
     def _load_model(self, name: str, placement: Placement) -> Model:
         if self._models:
             return super()._load_model(name, placement)

@@ -105,6 +105,11 @@ class Answer:
     # what the consumer calls
     #
 
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop string ended the text; certain when `take` was told that it is finished."""
+        return self._stops.found
+
     def take(self, *, finished: bool) -> list[Delta]:
         """What has become certain since the last call, a delta for each token."""
         deltas: list[Delta] = []

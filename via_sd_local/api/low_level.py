@@ -137,6 +137,7 @@ class LowLevel(Original):
             super().reset()  # type: ignore[no-untyped-call]
             return
         with self._runner.turns.taken():
+            self._runner.engine.reset()
             self._runner.forget()
             self._requires_eval = True
 
@@ -179,7 +180,8 @@ class LowLevel(Original):
         self.input_ids[:] = 0
         self.input_ids[:n] = state.input_ids[:n]
         runner.verifier.adopt(self.input_ids[:n].tolist())
-        runner.verifier.context.remove(n)
+        if not runner.verifier.context.remove(n):  # what the slim tier had computed of it
+            runner.verifier.refill()
         runner.rows.cut(0)
         if runner.rows.keeps_all and len(state.scores) >= n > 0:
             runner.rows.put(0, state.scores[:n])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 from ..sampling import LogitsProcessor, SamplingParams
@@ -48,6 +48,10 @@ def read_sampling(
     logit_bias: Mapping[Any, float] | None = None,
 ) -> SamplingParams:
     """llama-cpp-python's sampler arguments as ours. A temperature below 0 is a draw at 1 from all tokens there."""
+    numbers = {name: value for name, value in locals().items() if name not in ("grammar", "logit_bias")}
+    for name, value in numbers.items():
+        if not isinstance(value, Real):
+            raise TypeError(f"{name} is {value!r}; it must be a number")
     biases = tuple((int(token), float(bias)) for token, bias in (logit_bias or {}).items())
     common: dict[str, Any] = {
         "repeat_penalty": repeat_penalty,
@@ -94,7 +98,17 @@ def read_stops(stop: Any) -> tuple[tuple[str, ...], frozenset[int]]:
 
 def read_max_tokens(max_tokens: int | None) -> int | None:
     """None or a negative number is no limit, 0 is no token."""
-    return None if max_tokens is None or max_tokens < 0 else int(max_tokens)
+    number = read_whole("max_tokens", max_tokens)
+    return None if number is None or number < 0 else number
+
+
+def read_whole(name: str, value: Any) -> int | None:
+    """A whole number, also one that is written as a float, or None; TypeError for anything else."""
+    if value is None or isinstance(value, Integral):
+        return None if value is None else int(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    raise TypeError(f"{name} is {value!r}; it must be a whole number or None")
 
 
 def read_callbacks(
@@ -115,12 +129,14 @@ def read_callbacks(
 
 def read_logprobs(logprobs: int | None) -> int | None:
     """ValueError for a negative number."""
-    if logprobs is not None and logprobs < 0:
-        raise ValueError(f"logprobs is {logprobs}; it is how many of the best tokens to show, from 0 up")
-    return logprobs
+    number = read_whole("logprobs", logprobs)
+    if number is not None and number < 0:
+        raise ValueError(f"logprobs is {number}; it is how many of the best tokens to show, from 0 up")
+    return number
 
 
 def read_seed(seed: int | None) -> int | None:
     """32 bits of it; None for llama.cpp's code for a random one."""
-    number = RANDOM_SEED if seed is None else int(seed) & RANDOM_SEED
+    given = read_whole("seed", seed)
+    number = RANDOM_SEED if given is None else given & RANDOM_SEED
     return None if number == RANDOM_SEED else number

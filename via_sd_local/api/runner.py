@@ -172,7 +172,7 @@ class Runner:
             self._settle(length)
             if self._llm.cache is not None:
                 self._llm.cache[self._llm.input_ids[:length].tolist()] = self._llm._state()
-            last = Progress(deltas, step.finish_reason, self.stats)
+            last = Progress(deltas, "stop" if watcher.stopped else step.finish_reason, self.stats)
         finally:
             self._end(turn, length)
         yield last

@@ -13,7 +13,7 @@ from pathlib import Path
 from .. import __version__
 from ..binding import build_info
 from ..catalog import resolve
-from ..context import default_threads
+from ..context import N_BATCH, default_threads
 from ..costs import Costs
 from ..dimr.answers import Answer, answers, from_json, to_json
 from ..dimr.evaluation import teacher_forced
@@ -21,9 +21,12 @@ from ..dimr.texts import Prompt, load_texts, split
 from ..drafters import ModelDrafter, check_vocabulary
 from ..errors import ModelError
 from ..fingerprint import Fingerprint
+from ..footprint import plan_of
 from ..machine import machine
 from ..mask import LayerMask
+from ..memory_check import check_memory
 from ..model import Model
+from ..placement import DEFAULT
 from ..profile import VERSION, CostTable, Profile, Texts
 from ..recording import Recording, record
 from ..tiers import Verifier
@@ -72,6 +75,9 @@ class Calibration:
 
     def run(self) -> Calibrated:
         """Do what is left to do; KeyboardInterrupt ends the search, and anything else at once."""
+        if self.plan.check_memory:
+            paths = filter(None, (self.verifier_path, self.draft_path))
+            check_memory([plan_of(path, DEFAULT, _N_CTX, N_BATCH) for path in paths])
         with self.work.alone(), closing(Model(self.verifier_path)) as model, self._draft_model() as draft:
             if draft is not None:
                 check_vocabulary(draft, model)

@@ -15,7 +15,8 @@ class Plan:
     """Models are names of the catalogue or paths; `text` is a file of prompts, None the shipped ones.
 
     The search ends after `minutes` or `evaluations`, by default after 10 minutes; with a `mask` there is none.
-    `answer_tokens` is the longest answer of the verifier that is made.
+    `answer_tokens` is the longest answer of the verifier that is made. `check_memory` refuses models that together need
+    more main memory than there is.
     """
 
     verifier: str
@@ -29,6 +30,7 @@ class Plan:
     seed: int = 0
     threads: int | None = None
     answer_tokens: int = 160
+    check_memory: bool = True
 
     def __post_init__(self) -> None:
         if self.strategy not in STRATEGIES:

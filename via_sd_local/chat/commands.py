@@ -247,7 +247,12 @@ def _exit(_chat: Chat, _argument: str) -> None:
 
 COMMANDS = (
     Command("/stats", "", "figures of the last answer", _stats),
-    Command("/mode", "[MODE [LAYERS]]", "plain, sd, exact or tiered; LAYERS: what the slim tier skips", _mode),
+    Command(
+        "/mode",
+        "[MODE [LAYERS]]",
+        "plain, sd, exact, tiered, or auto (what the profile says); LAYERS: what the slim tier skips",
+        _mode,
+    ),
     Command("/draft", "[DRAFTER]", "a model, lookup (from the text itself), lookup+MODEL, self LAYERS, none", _draft),
     Command("/colors", "", "tokens in the colour of the tier that decided them, on or off", _colors),
     Command("/system", "[TEXT]", "the system message; none: without one", _system),

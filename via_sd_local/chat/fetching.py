@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..catalog import is_known, listing, pull, resolve
+from ..catalog import FolderError, is_known, listing, pull, resolve
 from ..errors import ModelError
 from ..settings import Settings
 
@@ -20,8 +20,11 @@ def fetch_missing(settings: Settings) -> None:
                 raise
             try:
                 pull(name)
+            except FolderError:
+                raise
             except ModelError as error:
-                raise ModelError(f"{error} {_what_to_do(name)}") from None
+                text = str(error)
+                raise ModelError(text + ("\n  " if "\n" in text else ". ") + _what_to_do(name)) from None
 
 
 def _what_to_do(name: str) -> str:

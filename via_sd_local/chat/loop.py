@@ -57,7 +57,8 @@ class Chat:
                 continue
             try:
                 if is_command(text):
-                    carry_out(self, text)
+                    with typing_hidden():
+                        carry_out(self, text)
                 else:
                     self.ask(text)
             except Leave:

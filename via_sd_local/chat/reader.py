@@ -36,7 +36,7 @@ def make_reader() -> Reader:
 
 
 class LineReader:
-    """Plain lines; those that arrive together are one message."""
+    """Plain lines; those that arrive together are one message, unless they were typed before it was asked for."""
 
     def __init__(self) -> None:
         self._ended = False
@@ -44,15 +44,21 @@ class LineReader:
     def read(self) -> str:
         if self._ended:
             raise EOFError
+        typed_ahead = _has_input(0)
         print(PROMPT, end="", file=sys.stdout if sys.stdout.isatty() else sys.stderr, flush=True)
         lines = [sys.stdin.readline()]
-        while lines[-1].endswith("\n") and select.select([sys.stdin], [], [], _PASTE)[0]:
+        while not typed_ahead and lines[-1].endswith("\n") and _has_input(_PASTE):
             lines.append(sys.stdin.readline())
         self._ended = not lines[-1].endswith("\n")
         text = "".join(lines)
         if not text:
             raise EOFError
         return text
+
+
+def _has_input(seconds: float) -> bool:
+    """Whether there is something to read, now or within that time."""
+    return bool(select.select([sys.stdin], [], [], seconds)[0])
 
 
 @contextlib.contextmanager

@@ -63,7 +63,7 @@ class BlockContext(Context):
         """Decode blocks beside the text in sequence 0, and forget them.
 
         `inputs` are tokens `[n]` or hidden states `[n, n_embd]`. Returns the logits of each, `[n, n_vocab]`, which are
-        valid until the next call.
+        valid until the next call. Raises NativeError; `load` then makes the cache known again.
         """
         n = len(inputs)
         assert 0 < n <= N_BATCH
@@ -91,8 +91,9 @@ class BlockContext(Context):
         try:
             return self._run(batch, blocks[0].start, n)
         finally:
-            for sequence in range(1, len(blocks) + 1):
-                llama.llama_memory_seq_rm(memory, sequence, -1, -1)
+            sequences = range(1, len(blocks) + 1)
+            if not all(llama.llama_memory_seq_rm(memory, sequence, -1, -1) for sequence in sequences):
+                raise NativeError(f"{self.model.path.name}: the KV cache cannot forget a block")
 
     def save(self) -> State:
         """The K/V of the text, beyond sliding windows too (llama.cpp's state of one sequence leaves that out)."""
