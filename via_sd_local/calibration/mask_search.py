@@ -32,7 +32,7 @@ _OBJECTIVES: dict[str, Objective] = {"guided": "kl", "paper": "relu", "random": 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The mask, how it was found, and (skip ratio, cost) of every mask that was tried, in order."""
+    """The mask, how it was found, and (skip ratio, cost) of every mask that was tried on the whole text, in order."""
 
     mask: LayerMask
     summary: SearchSummary
@@ -131,8 +131,8 @@ def find_mask(
             for point in result.front
         ),
     )
-    tried = [(t.mask.skip_ratio, t.score.loss(objective)) for t in result.trials if t.score is not None]
-    return Found(mask, summary, tuple(tried))
+    whole = [(t.mask, t.score) for t in result.trials if t.score is not None and not t.quick]
+    return Found(mask, summary, tuple((each.skip_ratio, score.loss(objective)) for each, score in whole))
 
 
 def _recording(answers: list[Answer], evaluator: Evaluator, mask: LayerMask, draft: TopLogits) -> Recording:

@@ -15,6 +15,7 @@ from matplotlib.patches import Patch
 from ..mask import LayerMask
 from ..profile import Profile
 
+LEAST = 1e-4  # costs below are drawn as this
 KEPT, SKIPPED, LOSSLESS, TIERED = "#c9d6df", "#d1495b", "#30638e", "#d1495b"
 
 
@@ -47,25 +48,26 @@ def draw_search(figure: Figure, tried: Sequence[tuple[float, float]], profile: P
 
     `tried` holds (skip ratio, cost) in the order in which masks were tried.
     """
-    ratios, costs = np.array([ratio for ratio, _ in tried]), np.array([cost for _, cost in tried])
+    ratios, costs = np.array([ratio for ratio, _ in tried]), np.maximum([cost for _, cost in tried], LEAST)
     left, right = figure.subplots(1, 2)
     cost = profile.search.objective if profile.search else "cost"
     points = left.scatter(ratios, costs, s=8, c=np.arange(len(tried)), cmap="viridis", linewidths=0)
     figure.colorbar(points, ax=left, label="evaluation")
     if profile.search is not None and profile.search.front:
         front = sorted(profile.search.front, key=lambda point: point.skip_ratio)
-        left.plot([p.skip_ratio for p in front], [p.cost for p in front], color=SKIPPED, lw=1, label="best masks")
+        ratio_of, cost_of = [p.skip_ratio for p in front], [max(p.cost, LEAST) for p in front]
+        left.plot(ratio_of, cost_of, color=SKIPPED, lw=1, label="best masks")
     if profile.has_mask:
         ratio = LayerMask.parse(profile.mask, profile.verifier.n_layer).skip_ratio
         left.axvline(ratio, color="black", lw=0.8, ls=":", label="taken")
-    left.set(xlabel="share of sublayers skipped", ylabel=f"cost ({cost})")
+    left.set(xlabel="share of sublayers skipped", ylabel=f"cost ({cost})", yscale="log")
     left.legend(fontsize=8)
     for low, high in ((0.0, 0.15), (0.15, 0.3), (0.3, 0.45), (0.45, 1.0)):
         inside = (ratios >= low) & (ratios < high)
         if inside.any():
             best = list(accumulate(np.where(inside, costs, np.inf), min))
             right.plot(range(1, len(best) + 1), best, lw=1.2, label=f"{low:g} to {high:g} skipped")
-    right.set(xlabel="evaluations", ylabel="best cost so far")
+    right.set(xlabel="evaluations", ylabel="best cost so far", yscale="log")
     right.legend(fontsize=8)
     figure.suptitle(f"search for {profile.verifier.file}", fontsize=10)
 
