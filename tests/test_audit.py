@@ -7,6 +7,7 @@ from typing import Any
 import fakes
 import pytest
 
+from via_sd_local.budget import Budget
 from via_sd_local.costs import Costs
 from via_sd_local.engine import Engine
 from via_sd_local.gate import ConfidenceRule, JointRule, RatioRule
@@ -68,6 +69,16 @@ def test_a_spent_budget_takes_back_what_was_not_handed_out() -> None:
     assert steps(strict, 2)[1] == Step((4, 5), (D, F))
     assert strict.stats.tightened == 1
     assert strict.stats.accepted == 1
+    assert strict.stats.deviation == 0, "what nobody has seen is no deviation of the text"
+    assert strict.stats.audited == {"A": 1, "B": 0, "C": 1}
+    assert (strict.stats.regions["A"], strict.budget.credit) == (1, -1)
+
+
+def test_of_a_block_that_is_taken_back_only_the_first_deviation_is_charged() -> None:
+    one = engine({4: (9, 0.9), 5: (9, 0.9), 6: (6, 0.4)}, {4: 9, 5: 9}, max_deviation=0.0)
+    assert steps(one, 2)[1] == Step((4,), (F,))
+    assert one.budget.credit == -1
+    assert one.stats.audited == {"A": 0, "B": 0, "C": 1}
 
 
 def test_the_state_of_the_sampler_goes_back_with_the_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,3 +209,17 @@ def test_a_small_model_audits_the_block_at_hand_and_keeps_its_memory() -> None:
     assert [step.tiers for step in steps(one, 3)] == [(F,), (D, D, D, S), (D, F, F)]
     assert one.stats.audited == {"A": 1, "B": 1, "C": 2}  # 8 and the bonus 7; before them 4 5 6 went unseen
     assert one.stats.deviations == {"A": 0, "B": 0, "C": 0}
+    (drafts,) = one.stats.drafts.values()
+    assert one.stats.drafted == sum(drafted * n for (drafted, _), n in drafts.items()) == 5
+
+
+def test_tokens_that_are_not_audited_are_charged_like_those_that_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of five waiting tokens two are looked at, and one of them deviates: that is two and a half of the budget."""
+    spent: list[float] = []
+    monkeypatch.setattr(Budget, "spend", lambda self, deviations: spent.append(deviations))
+    one = engine({7: (0, 0.9), 9: (9, 0.4)}, {}, max_deviation=0.5)
+    one.verifier.model.n_bytes = 0  # type: ignore[misc]
+    steps(one, 3)
+    assert one.stats.deviations == {"A": 0, "B": 1, "C": 0}
+    assert one.stats.audited == {"A": 1, "B": 1, "C": 2}
+    assert spent[0] == 1 * 5 / 2

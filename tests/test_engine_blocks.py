@@ -9,6 +9,7 @@ from generations import COUNT, START, D, F, S, build, regions, watched
 
 from via_sd_local.generation import Step, Tier
 from via_sd_local.policy import Mode
+from via_sd_local.race import Race
 
 
 @pytest.mark.parametrize(
@@ -138,6 +139,20 @@ def test_exact_confirms_after_audit_every_candidates(
     next(steps)
     assert next(steps).tokens == tokens
     assert fakes.passes(engine.verifier)[1:] == expected_passes
+
+
+@pytest.mark.parametrize(("best", "slim_passes"), [("full", 1), ("slim", 4)])
+def test_a_try_of_the_slim_tier_in_exact_is_one_pass(
+    best: str, slim_passes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on from draft to draft only where it is known to yield more."""
+    monkeypatch.setattr(Race, "choose", lambda self: "slim")
+    monkeypatch.setattr(Race, "best", best)
+    engine = build(Script(COUNT), Mode.EXACT, draft_tokens=None, audit_every=16)
+    steps = watched(engine, START, engine.generate(START))
+    next(steps), next(steps)
+    kinds = [kind for kind, _, _ in fakes.passes(engine.verifier)[1:]]
+    assert kinds == ["slim"] * slim_passes + ["resume"]
 
 
 @pytest.mark.parametrize(

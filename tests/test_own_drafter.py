@@ -152,3 +152,34 @@ def test_the_time_of_its_calls_is_known_unless_it_is_free(is_free: bool, monkeyp
     next(steps)
     next(steps)
     assert engine.stats.passes["draft"] == (PassCount() if is_free else PassCount(3, 3, 6.0))
+
+
+class Vandal(Drafter):
+    """Writes into the text that it is shown."""
+
+    def propose(self, text: Sequence[int], limit: int, hints: Hints) -> Draft:
+        assert isinstance(text, list)
+        text.append(5)
+        del text[:2]
+        return Draft([1])
+
+
+@pytest.mark.parametrize("draft_tokens", [3, None])
+@pytest.mark.parametrize("mode", LOSSLESS)
+def test_a_drafter_that_edits_the_text_it_is_shown_changes_nothing(mode: Mode, draft_tokens: int | None) -> None:
+    language = RandomLanguage(5)
+    engine = build(language, mode, Vandal(), draft_tokens=draft_tokens)
+    assert tokens_of(engine, max_tokens=20) == expected_text(language, PROMPT, 20)
+    assert engine.stats.drafted > 0
+
+
+class Boastful(Drafter):
+    def propose(self, text: Sequence[int], limit: int, hints: Hints) -> Draft:
+        return Draft([1], [float("nan")])
+
+
+def test_confidences_that_are_none_end_a_drafter() -> None:
+    language = RandomLanguage(5)
+    engine = build(language, Mode.SD, Boastful())
+    with pytest.warns(RuntimeWarning, match="must be from 0 to 1"):
+        assert tokens_of(engine, max_tokens=9) == expected_text(language, PROMPT, 9)

@@ -50,3 +50,11 @@ def test_what_changes_is_noticed() -> None:
 
 def test_of_one_way_there_is_no_choice() -> None:
     assert set(run(Race(("full",)), 60, {"full": 1.0})) == {"full"}
+
+
+def test_a_try_that_went_well_is_repeated_soon() -> None:
+    """What was slow for long and has become fast is taken up before its old record has faded."""
+    one = Race(("full", "slim"))
+    run(one, 300, {"full": 1.0, "slim": 2.0})
+    chosen = run(one, 120, {"full": 1.0, "slim": 0.5})
+    assert Counter(chosen[80:])["slim"] > 30

@@ -214,3 +214,14 @@ def test_exact_leaves_the_slim_tier_out_where_it_does_not_pay(
     assert replayed.tokens_per_second > 0.9 * sd
     always = replay(answers, Costs(table), Policy(Mode.EXACT, draft_tokens=4, rule=JointRule(0.2, 0.2)))
     assert all(one.pace["full_first"] == 0 for one in always.stats)
+
+
+def test_exact_loses_little_to_a_slim_tier_that_is_sure_and_of_no_use(bench: Bench) -> None:
+    """It confirms whatever the drafter says: all that a try of it can do is to cost time."""
+    answers = Recording([replace(answer, slim=answer.draft) for answer in bench.recording.answers] * 6)
+    table = COSTS.to_json() | {"slim": {size: 0.5 * cost for size, cost in COSTS.to_json()["full"].items()}}
+    exact, sd = (
+        replay(answers, Costs.from_json(table), Policy(mode, rule=JointRule(0.2, 0.2))).tokens_per_second
+        for mode in (Mode.EXACT, Mode.SD)
+    )
+    assert exact > 0.93 * sd

@@ -151,6 +151,7 @@ def test_only_what_needs_llama_cpps_samplers_gets_them(model: Model, keep: Calla
     ("params", "message"),
     [
         ({"logit_bias": ((320, 1.0),)}, "logit_bias names token 320; the model has tokens 0 to 319"),
+        ({"logit_bias": ((1, float("nan")),)}, "logit_bias of token 1 is nan"),
         ({"grammar": "root ::= ("}, "the grammar does not parse"),
         ({"grammar": 'start ::= "a"'}, "the grammar does not parse as GBNF with a rule named root"),
         ({"grammar": ""}, "the grammar does not parse"),

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from .arrays import Floats
 from .sampling import Sampler, softmax_of
-from .stats import Stats
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +23,15 @@ class Deviation:
 
     position: int
     before: Sampler
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """What the full model has to say of a token; `overshoot` is p(v) - q(v)."""
+
+    region: str
+    deviates: bool
+    overshoot: float
 
 
 class Audit:
@@ -46,14 +54,16 @@ class Audit:
         """A token that the next full pass will show in its own light."""
         self._decided.append(Decided(token, region, probability))
 
-    def check(self, logits: Floats, block: int, stats: Stats, end_tokens: frozenset[int]) -> Deviation | None:
-        """Count the last waiting tokens in `stats`, by the full model's logits for them, and start anew.
+    def check(self, logits: Floats, block: int, end_tokens: frozenset[int]) -> tuple[list[Audited], Deviation | None]:
+        """Compare the last waiting tokens with the full model's logits for them, and start anew.
 
         `logits` is `[at most len(self), n_vocab]`, of the last tokens that wait; those before are not looked at.
 
         A token deviates that is not the full model's choice under the sampler's settings: its best one if greedy, else
-        any that it could draw. Returns the first deviation at or after index `block`, counted from there, or None.
+        any that it could draw. Returns what was found of each, and the first deviation at or after index `block`,
+        counted from there, or None.
         """
+        found: list[Audited] = []
         first: Deviation | None = None
         sampler = self._before
         unseen = len(self._decided) - len(logits)
@@ -70,15 +80,14 @@ class Audit:
                     sampler.is_distribution
                     and sampler.distribution(logits[index - unseen]).probability(decided.token) == 0
                 )
-            stats.audited[decided.region] += 1
-            stats.deviations[decided.region] += deviates
-            stats.overshoot[decided.region].append(decided.probability - softmax_of(row, decided.token))
+            overshoot = decided.probability - softmax_of(row, decided.token)
+            found.append(Audited(decided.region, deviates, overshoot))
             if deviates and first is None and index >= block:
                 first = Deviation(index - block, sampler.fork(fresh=True))  # its draw is spent
             if decided.token not in end_tokens:
                 sampler.accept(decided.token)
         self._decided.clear()
-        return first
+        return found, first
 
     def close(self) -> None:
         """Free the remembered state."""

@@ -30,8 +30,8 @@ class Budget:
         if self.share:
             self.credit = min(self.credit + self.share * tokens, 1 + self.share * _SAVED)
 
-    def spend(self, deviations: int) -> None:
-        """So many of them deviate."""
+    def spend(self, deviations: float) -> None:
+        """So many of them deviate, or are estimated to."""
         self.credit -= deviations
 
     @property

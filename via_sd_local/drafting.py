@@ -91,11 +91,13 @@ class Drafting:
     ) -> Draft:
         """One drafter's draft, checked."""
         wants_more = self._paces[index].wants_more if self._paces else always
+        own = drafter.is_free or drafter.reports_passes  # else somebody else's, it may be
         started = time.perf_counter()
-        draft = drafter.propose(text, limit, Hints(sampler, wants_more, unchanged, self._recorder))
+        hints = Hints(sampler, wants_more, unchanged, self._recorder)
+        draft = drafter.propose(text if own else list(text), limit, hints)
         seconds = time.perf_counter() - started
         draft = replace(self._checked(draft, limit), drafter=index)
-        if not (drafter.is_free or drafter.reports_passes):
+        if not own:
             # a call is no pass of ours, but it costs time: as if each of its tokens had been one
             for _ in range(max(len(draft.tokens), 1)):
                 self._recorder("draft", 1, seconds / max(len(draft.tokens), 1))
@@ -113,6 +115,8 @@ class Drafting:
         for name, values in (("confidences", draft.confidences), ("proposals", draft.proposals)):
             if len(values) not in (0, len(tokens)):
                 raise ValueError(f"it proposed {len(tokens)} tokens with {len(values)} {name}; give all or none")
+        if not all(0 <= confidence <= 1 for confidence in draft.confidences):
+            raise ValueError(f"its confidences are {draft.confidences}; they must be from 0 to 1")
         return replace(draft, tokens=tokens)
 
     @contextmanager

@@ -217,14 +217,17 @@ class Generation:
         if not draft.tokens:
             return self._checked(draft)
         slim_first = pace is None or pace.mends_first()
-        block = self._mended(draft) if slim_first else self._checked(draft)
+        block = self._mended(draft, pace is None or pace.mends_on) if slim_first else self._checked(draft)
         if pace is not None:
             self.stats.pace["slim_first" if slim_first else "full_first"] += 1
             pace.observe_yield("slim" if slim_first else "full", len(block.tokens), self.spent - spent)
         return block
 
-    def _mended(self, proposed: Draft) -> Block:
-        """The slim verifier mends draft after draft while it is sure; then the full one confirms all of it at once."""
+    def _mended(self, proposed: Draft, goes_on: bool) -> Block:
+        """The slim verifier mends this draft, then the full one confirms it.
+
+        `goes_on`: the slim one mends draft after draft while it is sure, and all of it is confirmed at once.
+        """
         base, verifier = len(self.text), self.verifier
         candidates: list[int] = []
         shown: list[tuple[Draft, int, int]] = []  # drafts, where each begins, and how much of it became candidates
@@ -254,6 +257,8 @@ class Generation:
                     candidates.append(token)
                 if self.pace:
                     self.pace.observe_slim(proposed.confidences, not sure, sure)
+                if not goes_on:
+                    break
         # a last candidate that no pass has seen is left out: the full pass gives that position its token anyway
         del candidates[max(0, verifier.n_kv - base) :]
         logits = verifier.full([] if verifier.n_kv == base + len(candidates) else self.text[-1:], len(candidates) + 1)
@@ -314,6 +319,7 @@ class Generation:
         if kept < known and self._audited(draft, kept) == kept < len(draft.tokens):
             # not a row to spare for what was decided before this block: do without the draft's last token
             draft = draft.cut(len(draft.tokens) - 1)
+            self.stats.drafted -= 1
             if tokens:
                 tokens = tokens[:-1]
             else:
@@ -321,15 +327,23 @@ class Generation:
         audited = self._audited(draft, kept)
         logits = self.verifier.full(tokens, audited + len(draft.tokens) - kept + 1)
         row = audited  # where the logits begin that judge draft[kept]
-        deviations = self.stats.deviating
-        first = self.audit.check(logits[:audited], known - kept, self.stats, self.end_tokens)
-        self.budget.earn(audited)
-        self.budget.spend(self.stats.deviating - deviations)
-        if self.stats.deviating > deviations and self.budget.is_spent:
+        found, first = self.audit.check(logits[:audited], known - kept, self.end_tokens)
+        deviations = sum(one.deviates for one in found)
+        own = sum(one.deviates for one in found[audited - kept :])
+        if found:
+            self.budget.earn(known)
+            # what is not audited is taken to deviate as often as what is
+            self.budget.spend(deviations * known / audited)
+        if deviations and self.budget.is_spent:
             self._tighten()
-            if first is not None:
+            if first is not None:  # the block ends before it: those after it were never decided
+                self.budget.spend(1 - own)
+                self.stats.regions["A"] -= kept - first.position
+                del found[audited - kept + first.position :]
                 row, kept = row - kept + first.position, first.position
                 self.sampler, first = first.before, replace(first, before=self.sampler)
+        for one in found:
+            self.stats.audit(one.region, one.deviates, one.overshoot)
         if first is not None:
             first.before.close()
         proposals: list[Distribution | None] = [*draft.proposals[kept:]]

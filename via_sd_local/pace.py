@@ -196,6 +196,11 @@ class Pace:
         self._route = self._race.best
         return self._race.choose() == "slim"
 
+    @property
+    def mends_on(self) -> bool:
+        """Whether the slim tier may mend more drafts before the full one confirms; not while it is only being tried."""
+        return self._race.best == "slim"
+
     def observe_yield(self, route: str, tokens: int, seconds: float) -> None:
         """What a block of mode exact that went this route emitted, and what its passes cost."""
         self._race.observe(route, tokens, seconds)

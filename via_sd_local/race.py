@@ -42,6 +42,8 @@ class Race:
 
     def observe(self, way: str, tokens: int, seconds: float) -> None:
         """A block of this way yielded so many tokens in so many seconds."""
+        if self._best not in (None, way) and tokens > seconds * self.rate(self.best):
+            self._try_after = _SOONEST  # a try that went well is repeated soon
         self._tokens[way] = _FORGET * self._tokens[way] + tokens
         self._seconds[way] = _FORGET * self._seconds[way] + seconds
         self._blocks[way] += 1

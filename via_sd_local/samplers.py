@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -184,7 +185,9 @@ def _editors(model: Model, params: SamplingParams) -> list[Callable[[], Any]]:
     """What changes logits before a token is chosen, in llama-cpp-python's order."""
     parts: list[Callable[[], Any]] = []
     if params.logit_bias:
-        for token, _ in params.logit_bias:
+        for token, bias in params.logit_bias:
+            if math.isnan(bias):
+                raise ValueError(f"logit_bias of token {token} is {bias}; it is a number, or an infinity")
             if not 0 <= token < model.n_vocab:
                 raise ValueError(f"logit_bias names token {token}; the model has tokens 0 to {model.n_vocab - 1}")
         biases = (llama.llama_logit_bias * len(params.logit_bias))(

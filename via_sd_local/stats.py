@@ -34,7 +34,7 @@ class Stats:
     blocks: int = 0  # rounds of the mode's loop
     # by drafter, how many drafts of so many tokens had so many accepted: {(drafted, accepted): drafts}
     drafts: dict[str, Counter[tuple[int, int]]] = field(default_factory=dict)
-    # draft lengths chosen automatically: no draft; a try while drafting is off; which tier saw a draft first in tiered
+    # draft lengths chosen automatically: no draft; a try while drafting is off; which tier saw a draft first
     pace: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PACE_DECISIONS, 0))
     in_flight: int = 0  # tokens emitted since the full model's last pass
     max_in_flight: int = 0
@@ -49,6 +49,12 @@ class Stats:
     prefill_seconds: float = 0.0
     first_token_seconds: float = 0.0
     seconds: float = 0.0  # wall time inside the engine, prefill included, the consumer's own time excluded
+
+    def audit(self, region: str, deviates: bool, overshoot: float) -> None:
+        """Count a token that the slim tier decided and the full model has seen since."""
+        self.audited[region] += 1
+        self.deviations[region] += deviates
+        self.overshoot[region].append(overshoot)
 
     def record(self, kind: str, tokens: int, seconds: float) -> None:
         """Count one pass; this is the `Recorder` that the tiers report to."""
@@ -102,11 +108,6 @@ class Stats:
     def rejection_rate(self) -> float | None:
         """Rejected draft tokens as a share of those drafted; None when none was."""
         return 1 - self.accepted / self.drafted if self.drafted else None
-
-    @property
-    def deviating(self) -> int:
-        """Tokens known not to be the full model's choice."""
-        return sum(self.deviations.values())
 
     @property
     def deviation(self) -> float | None:
