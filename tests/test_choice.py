@@ -11,7 +11,7 @@ from via_sd_local.choice import Choice, choose
 from via_sd_local.errors import ModelError
 from via_sd_local.gate import DEFAULT_RULE, ConfidenceRule, JointRule
 from via_sd_local.policy import Mode
-from via_sd_local.profile import Profile
+from via_sd_local.profile import Agreement, Profile
 from via_sd_local.settings import Settings
 
 PROFILE = profiles_made.make()
@@ -48,7 +48,20 @@ def test_auto_is_the_fastest_mode_within_the_budget(profile: Profile | None, bud
     assert choice.mode is mode
     assert (choice.mask == "2-3") == (mode in (Mode.EXACT, Mode.TIERED))
     assert choice.max_deviation == (budget if mode is Mode.TIERED else None)
-    assert choice.doubt is None
+    assert (choice.doubt is None) == (mode is not Mode.PLAIN)
+
+
+def test_a_draft_that_is_not_used_is_said() -> None:
+    doubt = chosen(PLAIN).doubt
+    assert doubt is not None
+    assert "nothing drafts; mode 'sd' drafts all the same" in doubt
+
+
+def test_a_slim_tier_that_never_agrees_is_said() -> None:
+    poor = profiles_made.make(agreement={"q'-q": Agreement(0.02, 1400)})
+    for options in ({"mode": "tiered"}, {"mode": "tiered", "thresholds": "joint:1,1"}, {"mode": "exact"}):
+        assert "agrees with the full model on 2 % of tokens only" in (chosen(poor, **options).doubt or "")
+    assert chosen(poor, mode="exact", mask="4").doubt is None
 
 
 def test_auto_takes_the_thresholds_of_the_budget() -> None:

@@ -82,6 +82,14 @@ def test_a_number_that_is_a_text_is_refused_by_its_name(make: Make, name: str) -
     assert llm(PROMPT, max_tokens=2.0, seed=np.int64(3))["usage"]["completion_tokens"] <= 2
 
 
+def test_numbers_that_are_not_whole_and_biases_that_are_no_table_are_refused(make: Make) -> None:
+    llm = make()
+    with pytest.raises(TypeError, match=r"top_k is 1\.5; it must be a whole number"):
+        llm(PROMPT, max_tokens=1, temperature=1, top_k=1.5)
+    with pytest.raises(TypeError, match="logit_bias is 5; it must map token ids to numbers"):
+        llm(PROMPT, max_tokens=1, logit_bias=5)
+
+
 def test_a_draft_of_another_vocabulary_is_refused(make: Make, tmp_path: Path) -> None:
     vocab = tiny_vocab.vocabulary(320).with_token(300, "other")
     other = tiny.write(tmp_path / "other.gguf", dropin.LLAMA, vocab=vocab)

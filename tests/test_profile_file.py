@@ -73,6 +73,17 @@ BROKEN: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "mode": (put("fast", "levels", 1, "mode"), r"levels\[1\]: mode is 'fast'; it is one of plain, sd, exact, tiered"),
     "tiered lossless": (put("tiered", "lossless"), "lossless is 'tiered'; it is one of plain, sd, exact"),
     "tiered without rule": (put("tiered", "levels", 0, "mode"), "mode is 'tiered', but no rule has thresholds"),
+    "broken promise": (
+        put(0.03, "levels", 1, "rules", "joint", "bound"),
+        r"levels\[1\]: rules\.joint\.bound is 0\.03; that is more than 0\.02",
+    ),
+    "level twice": (put(0.1, "levels", 2, "max_deviation"), "levels are not in the order of max_deviation, each once"),
+    "no slim tier": (put("none", "mask"), "mask is none, but there are levels in mode tiered"),
+    "no exact": (
+        lambda data: data.update(lossless="exact", speeds=data["speeds"] | {"exact": None, "exact_rule": None}),
+        "lossless is 'exact', but speeds.exact is not known",
+    ),
+    "no costs": (put({}, "costs", 0, "seconds", "full"), r"costs\[0\]: seconds has no full passes"),
     "order": (lambda data: data["levels"].reverse(), "levels are not in the order of max_deviation"),
     "cost": (put(-1.0, "costs", 0, "seconds", "full", "1"), r"costs\[0\]: seconds\.full\.1 is -1\.0; it must be above"),
     "cost size": (put(1.0, "costs", 0, "seconds", "full", "two"), "seconds.full has an entry for 'two'"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .errors import ModelError
 from .gate import DEFAULT_RULE, Rule, parse_rule
@@ -12,6 +12,7 @@ from .profile import Profile
 from .settings import Settings
 
 DEFAULT_LEVEL = 0.02  # of thresholds in mode tiered, where no budget is given
+USELESS = 0.5  # agreement of a slim tier with the full model, below which it only costs time
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,16 @@ def choose(settings: Settings, profile: Profile | None, *, pair: bool, here: boo
                 "via-sd-local calibrate"
             )
         mask = profile.mask
+    choice = _with_mask(settings, mode, mask, profile, pair)
+    share = profile.agreement["q'-q"].share if profile is not None and "q'-q" in profile.agreement else 1.0
+    if settings.mask is None and share < USELESS:
+        useless = f"the profile's slim tier agrees with the full model on {100 * share:.0f} % of tokens only"
+        return replace(choice, doubt=f"{useless}: calibrate again, with more time for the search")
+    return choice
+
+
+def _with_mask(settings: Settings, mode: Mode, mask: str, profile: Profile | None, pair: bool) -> Choice:
+    """The thresholds for a mode that uses the slim tier."""
     budget = settings.max_deviation
     if settings.thresholds is not None:
         return Choice(mode, mask, parse_rule(settings.thresholds), budget, "as asked")
@@ -88,7 +99,9 @@ def _automatic(settings: Settings, profile: Profile | None, other_draft: bool, h
         lossless = Mode.SD
     mask = profile.mask if lossless is Mode.EXACT else None
     rule = parse_rule(profile.speeds.exact_rule) if profile.speeds.exact_rule else DEFAULT_RULE
-    return Choice(lossless, mask, rule, None, f"{lossless.value}: the fastest lossless mode by the profile")
+    if lossless is Mode.PLAIN:
+        doubt = "by the profile plain decoding is fastest here, so nothing drafts; mode 'sd' drafts all the same"
+    return Choice(lossless, mask, rule, None, f"{lossless.value}: the fastest lossless mode by the profile", doubt)
 
 
 def _same_mask(text: str, profile: Profile) -> bool:

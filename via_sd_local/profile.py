@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,8 @@ class CostTable:
 
     def __post_init__(self) -> None:
         _positive(threads=self.threads)
+        if not self.seconds.get("full"):
+            raise ValueError("seconds has no full passes")
         for kind, row in self.seconds.items():
             for tokens, seconds in row.items():
                 if not tokens.isdecimal() or int(tokens) < 1:
@@ -130,6 +133,9 @@ class Level:
         for name, thresholds in self.rules.items():
             if thresholds.rule is not None and parse_rule(thresholds.rule).name != name:
                 raise ValueError(f"rules.{name}.rule is {thresholds.rule!r}; that is another rule")
+        for name, thresholds in self.rules.items():
+            if thresholds.rule is not None and thresholds.bound > self.max_deviation:
+                raise ValueError(f"rules.{name}.bound is {thresholds.bound}; that is more than {self.max_deviation}")
         if self.mode == Mode.TIERED.value and self.best is None:
             raise ValueError("mode is 'tiered', but no rule has thresholds")
 
@@ -227,8 +233,12 @@ class Profile:
         except ValueError as error:
             raise ValueError(f"mask: {error}") from None
         _lossless("lossless", self.lossless)
-        if list(self.levels) != sorted(self.levels, key=lambda level: level.max_deviation):
-            raise ValueError("levels are not in the order of max_deviation")
+        if any(one.max_deviation >= other.max_deviation for one, other in pairwise(self.levels)):
+            raise ValueError("levels are not in the order of max_deviation, each once")
+        if self.lossless == Mode.EXACT.value and self.speeds.exact is None:
+            raise ValueError("lossless is 'exact', but speeds.exact is not known")
+        if not self.has_mask and any(level.mode == Mode.TIERED.value for level in self.levels):
+            raise ValueError("mask is none, but there are levels in mode tiered")
 
     @property
     def has_mask(self) -> bool:

@@ -64,8 +64,9 @@ def named(name: str) -> Path:
 
 
 def find(verifier: Path, draft: Path | None) -> Found | None:
-    """The profile that fits the verifier's fingerprint, the first with the same draft before others; None if none does.
+    """The profile that fits the verifier's fingerprint; None if none does.
 
+    The first one with the same draft comes before others; of others, the one whose slim tier is best.
     A file is only fingerprinted when its size is that of some profile's.
     """
     size = verifier.stat().st_size
@@ -78,7 +79,13 @@ def find(verifier: Path, draft: Path | None) -> Found | None:
         return None
     theirs = Fingerprint.of(draft) if draft is not None else None
     found = [Found(profile, path, _same(profile.draft, theirs)) for path, profile in matching]
-    return next((one for one in found if one.pair), found[0])
+    return next((one for one in found if one.pair), max(found, key=_agreement))
+
+
+def _agreement(one: Found) -> float:
+    """Of the slim tier with the full model; 0 without one."""
+    known = one.profile.agreement.get("q'-q")
+    return known.share if known is not None and one.profile.has_mask else 0.0
 
 
 def matching(path: Path, verifier: Path, draft: Path | None) -> Found:

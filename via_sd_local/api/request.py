@@ -52,6 +52,8 @@ def read_sampling(
     for name, value in numbers.items():
         if not isinstance(value, Real):
             raise TypeError(f"{name} is {value!r}; it must be a number")
+    if logit_bias is not None and not isinstance(logit_bias, Mapping):
+        raise TypeError(f"logit_bias is {logit_bias!r}; it must map token ids to numbers")
     biases = tuple((int(token), float(bias)) for token, bias in (logit_bias or {}).items())
     common: dict[str, Any] = {
         "repeat_penalty": repeat_penalty,
@@ -65,7 +67,7 @@ def read_sampling(
         return SamplingParams(temperature=1.0, **common)
     return SamplingParams(
         temperature=temperature,
-        top_k=max(top_k, 0),
+        top_k=max(read_whole("top_k", top_k) or 0, 0),
         top_p=top_p,
         min_p=min_p,
         typical_p=typical_p,
