@@ -90,6 +90,19 @@ def test_numbers_that_are_not_whole_and_biases_that_are_no_table_are_refused(mak
         llm(PROMPT, max_tokens=1, logit_bias=5)
 
 
+def test_a_context_a_state_and_messages_of_wrong_types_are_named(make: Make) -> None:
+    with pytest.raises(TypeError, match="n_ctx is '512'; it must be a whole number"):
+        make(n_ctx="512")
+    with pytest.raises(ValueError, match="n_ctx is -5; it is a number of positions"):
+        make(n_ctx=-5)
+    llm = make()
+    with pytest.raises(TypeError, match="state is 'x'; it must be what save_state returned"):
+        llm.load_state("x")
+    for messages in ("hi", ["hi"]):
+        with pytest.raises(TypeError, match=r"messages is .*hi"):
+            llm.create_chat_completion(messages)
+
+
 def test_a_draft_of_another_vocabulary_is_refused(make: Make, tmp_path: Path) -> None:
     vocab = tiny_vocab.vocabulary(320).with_token(300, "other")
     other = tiny.write(tmp_path / "other.gguf", dropin.LLAMA, vocab=vocab)

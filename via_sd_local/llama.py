@@ -105,6 +105,9 @@ class Llama(LowLevel):
         unknown = set(original) - set(inspect.signature(Original.__init__).parameters) - _OBSOLETE
         if unknown:
             warnings.warn(f"Llama does not know the argument {min(unknown)!r}", RuntimeWarning, stacklevel=2)
+        n_ctx = read_whole("n_ctx", original.get("n_ctx"))
+        if n_ctx is not None and n_ctx < 0:
+            raise ValueError(f"n_ctx is {n_ctx}; it is a number of positions, or 0 for what the model was trained for")
         if not isinstance(drafter, str | Drafter):
             raise TypeError(f"drafter is {drafter!r}; it is a name, or of a subclass of via_sd_local.drafters.Drafter")
         if draft_model is not None and not (draft_model_path is None and drafter == "auto"):
@@ -317,6 +320,11 @@ class Llama(LowLevel):
         without `top_logprobs`.
         """
         given = _CHAT.bind(self, *args, **kwargs).arguments
+        given["messages"] = messages = given["messages"] if isinstance(given["messages"], str) else [*given["messages"]]
+        if not all(isinstance(message, Mapping) for message in messages):
+            raise TypeError(
+                f'messages is {messages!r:.80}; it must be a list like [{{"role": "user", "content": "…"}}]'
+            )
         del given["self"]
         given["response_format"] = chat.read_response_format(given.get("response_format"))
         if given.get("logprobs") and given.get("top_logprobs") is None:

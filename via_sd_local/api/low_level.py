@@ -164,7 +164,9 @@ class LowLevel(Original):
         return state
 
     def load_state(self, state: LlamaState) -> None:
-        """Go on from a saved context; RuntimeError if it does not fit into this one."""
+        """Go on from a saved context; RuntimeError if it does not fit into this one, TypeError if it is none."""
+        if not isinstance(state, LlamaState):
+            raise TypeError(f"state is {state!r:.80}; it must be what save_state returned")
         with self._run.turns.taken():
             self._restore(state)
             self.set_seed(state.seed)
