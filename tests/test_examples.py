@@ -1,36 +1,61 @@
-"""The examples, on a tiny model, where the libraries that they show are installed."""
+"""The examples, on a tiny model, with the libraries that they show; pip fetches these once into the cache folder."""
 
 from __future__ import annotations
 
+import os
+import secrets
+import shutil
 import subprocess
 import sys
-from importlib import metadata
 from pathlib import Path
 
 import dropin
+import platformdirs
 import pytest
 
 tiny_path = dropin.tiny_path
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+# not in the extra `test`: they bring plugins of pytest that every run would load. Half a minute and 240 MB each
+LANGCHAIN = (("langchain-community==0.4.2",),)
+# with its dependencies, the second would compile llama-cpp-python
+LLAMA_INDEX = (("llama-index-core==0.14.25",), ("--no-deps", "llama-index-llms-llama-cpp==0.7.0"))
 
 
-def is_installed(distribution: str) -> bool:
-    try:
-        return bool(metadata.version(distribution))
-    except metadata.PackageNotFoundError:
-        return False
+def fetched(*wanted: str) -> Path:
+    """A folder with packages, by pip's arguments; skips the test where pip cannot install them."""
+    name = f"{wanted[-1]}-{sys.implementation.cache_tag}"
+    folder = platformdirs.user_cache_path("via-sd-local", appauthor=False) / "examples" / name
+    if not folder.is_dir():
+        partial = folder.with_name(f".{secrets.token_hex(4)}")
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--target",
+            str(partial),
+        ]
+        done = subprocess.run([*pip, *wanted], capture_output=True, text=True, timeout=600)
+        if done.returncode:
+            shutil.rmtree(partial, ignore_errors=True)
+            pytest.skip(f"pip cannot install {wanted[-1]} here: {done.stderr.strip().splitlines()[-1:]}")
+        partial.replace(folder)
+    return folder
 
 
 @pytest.mark.parametrize(
-    ("example", "needs"),
-    [("langchain_llama.py", "langchain-community"), ("llama_index_llama.py", "llama-index-llms-llama-cpp")],
+    ("example", "packages"),
+    [("langchain_llama.py", LANGCHAIN), ("llama_index_llama.py", LLAMA_INDEX)],
+    ids=["langchain", "llama-index"],
 )
-def test_a_wrapper_of_llama_cpp_python_runs_on_the_drop_in(example: str, needs: str, tiny_path: Path) -> None:
-    if not is_installed(needs):
-        # not in the extra `test`: 31 seconds and 330 MB for both, and plugins of pytest that every run would load
-        pytest.skip(f"{needs} is not installed; {EXAMPLES.name}/{example} says how (about 15 seconds, 110 to 230 MB)")
+def test_a_wrapper_of_llama_cpp_python_runs_on_the_drop_in(
+    example: str, packages: tuple[tuple[str, ...], ...], tiny_path: Path
+) -> None:
+    path = os.pathsep.join(str(fetched(*each)) for each in packages)
     command = [sys.executable, "-W", "ignore", str(EXAMPLES / example), str(tiny_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=os.environ | {"PYTHONPATH": path})
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.splitlines()[-1].startswith("via_sd_local.llama ")
