@@ -14,7 +14,7 @@ chat: install
 install: $(STAMP)
 
 # the build depends on these; Python code does not need it (the installation refers to this folder), but for new packages
-$(STAMP): pyproject.toml CMakeLists.txt models/registry.json $(wildcard native/* patches/* via_sd_local/*/__init__.py)
+$(STAMP): pyproject.toml CMakeLists.txt models/registry.json $(wildcard native/* patches/* via_sd_local/*/__init__.py via_sd_local/*/*/__init__.py)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 	 { echo "error: Python 3.10 or newer is needed; name one with make PYTHON=…" >&2; exit 1; }
 	@[ -x $(BIN)/pip ] || $(PYTHON) -m venv $(VENV) || \

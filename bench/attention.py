@@ -13,10 +13,10 @@ import sys
 import time
 from contextlib import ExitStack, closing
 
-from via_sd_local.catalog import resolve
-from via_sd_local.context import Context
-from via_sd_local.model import Model
-from via_sd_local.placement import Placement
+from via_sd_local.catalog.catalog import resolve
+from via_sd_local.runtime.context import Context
+from via_sd_local.runtime.model import Model
+from via_sd_local.runtime.placement import Placement
 
 SIZES = (1, 4, 8, 16)
 ROUNDS = 7

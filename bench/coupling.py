@@ -17,14 +17,14 @@ from contextlib import closing
 import numpy as np
 from prompts import tasks
 
-from via_sd_local.catalog import resolve
-from via_sd_local.chat_format import ChatFormat
-from via_sd_local.context import Context
-from via_sd_local.engine import Engine
-from via_sd_local.model import Model
-from via_sd_local.noise import Noise
-from via_sd_local.sampling import SamplingParams
-from via_sd_local.tiers import Verifier
+from via_sd_local.catalog.catalog import resolve
+from via_sd_local.engine.engine import Engine
+from via_sd_local.runtime.chat_format import ChatFormat
+from via_sd_local.runtime.context import Context
+from via_sd_local.runtime.model import Model
+from via_sd_local.sampling.noise import Noise
+from via_sd_local.sampling.sampler import SamplingParams
+from via_sd_local.tiers.verifier import Verifier
 
 RACES = 10  # a position
 

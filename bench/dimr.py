@@ -16,18 +16,18 @@ from typing import Any
 
 import numpy as np
 
-from via_sd_local.catalog import resolve
-from via_sd_local.dimr.answers import Answer, answers, from_json, to_json
-from via_sd_local.dimr.evaluation import Evaluator
-from via_sd_local.dimr.objective import OBJECTIVES, Score
-from via_sd_local.dimr.search import STRATEGIES, Budget, Progress, SearchResult, search
-from via_sd_local.dimr.space import Space
-from via_sd_local.dimr.speed import Shares, speed_worth
-from via_sd_local.dimr.texts import load_texts, split
+from via_sd_local.calibration.dimr.answers import Answer, answers, from_json, to_json
+from via_sd_local.calibration.dimr.evaluation import Evaluator
+from via_sd_local.calibration.dimr.objective import OBJECTIVES, Score
+from via_sd_local.calibration.dimr.search import STRATEGIES, Budget, Progress, SearchResult, search
+from via_sd_local.calibration.dimr.space import Space
+from via_sd_local.calibration.dimr.speed import Shares, speed_worth
+from via_sd_local.calibration.dimr.texts import load_texts, split
+from via_sd_local.catalog.catalog import resolve
 from via_sd_local.errors import ViaSdError
 from via_sd_local.mask import LayerMask
-from via_sd_local.model import Model
-from via_sd_local.tiers import Verifier
+from via_sd_local.runtime.model import Model
+from via_sd_local.tiers.verifier import Verifier
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -30,14 +30,14 @@ from typing import Any
 from prompts import tasks
 
 from via_sd_local.binding import LIBRARIES
-from via_sd_local.catalog import resolve
-from via_sd_local.chat_format import ChatFormat, Message
-from via_sd_local.drafters import ModelDrafter
-from via_sd_local.engine import Engine
-from via_sd_local.measure import measure
-from via_sd_local.model import Model
-from via_sd_local.policy import Mode, Policy
-from via_sd_local.tiers import Verifier
+from via_sd_local.catalog.catalog import resolve
+from via_sd_local.engine.engine import Engine
+from via_sd_local.engine.measure import measure
+from via_sd_local.engine.policy import Mode, Policy
+from via_sd_local.runtime.chat_format import ChatFormat, Message
+from via_sd_local.runtime.model import Model
+from via_sd_local.tiers.drafter import ModelDrafter
+from via_sd_local.tiers.verifier import Verifier
 
 HERE = Path(__file__).resolve().parent
 NEEDED = ("include/", "ggml/include/", "common/", "vendor/", "src/", "examples/speculative-simple/")

@@ -22,18 +22,18 @@ from typing import Any
 import numpy as np
 from prompts import tasks
 
-from via_sd_local.catalog import resolve
-from via_sd_local.chat_format import ChatFormat
-from via_sd_local.context import Context
-from via_sd_local.drafters import Drafter, ModelDrafter, PromptLookup
-from via_sd_local.engine import Engine
-from via_sd_local.gate import DEFAULT_RULE, parse_rule
+from via_sd_local.catalog.catalog import resolve
+from via_sd_local.engine.engine import Engine
+from via_sd_local.engine.gate import DEFAULT_RULE, parse_rule
+from via_sd_local.engine.measure import measure
+from via_sd_local.engine.policy import Mode, Policy
+from via_sd_local.engine.stats import Stats
 from via_sd_local.mask import LayerMask
-from via_sd_local.measure import measure
-from via_sd_local.model import Model
-from via_sd_local.policy import Mode, Policy
-from via_sd_local.stats import Stats
-from via_sd_local.tiers import Verifier
+from via_sd_local.runtime.chat_format import ChatFormat
+from via_sd_local.runtime.context import Context
+from via_sd_local.runtime.model import Model
+from via_sd_local.tiers.drafter import Drafter, ModelDrafter, PromptLookup
+from via_sd_local.tiers.verifier import Verifier
 
 
 def policy_of(config: str) -> Policy:

@@ -21,20 +21,20 @@ from typing import Any
 from modes import agreement
 from prompts import tasks
 
-from via_sd_local.advice import Advice, advise
-from via_sd_local.catalog import resolve
-from via_sd_local.chat_format import ChatFormat
-from via_sd_local.context import Context
-from via_sd_local.drafters import ModelDrafter
-from via_sd_local.engine import Engine
+from via_sd_local.catalog.catalog import resolve
+from via_sd_local.engine.engine import Engine
+from via_sd_local.engine.measure import costs_of
+from via_sd_local.engine.policy import Policy
 from via_sd_local.errors import ViaSdError
 from via_sd_local.mask import LayerMask
-from via_sd_local.measure import costs_of
-from via_sd_local.model import Model
-from via_sd_local.policy import Policy
-from via_sd_local.profile import Profile
-from via_sd_local.settings import Settings
-from via_sd_local.tiers import Verifier
+from via_sd_local.profiles.profile import Profile
+from via_sd_local.runtime.chat_format import ChatFormat
+from via_sd_local.runtime.context import Context
+from via_sd_local.runtime.model import Model
+from via_sd_local.session.advice import Advice, advise
+from via_sd_local.session.settings import Settings
+from via_sd_local.tiers.drafter import ModelDrafter
+from via_sd_local.tiers.verifier import Verifier
 
 
 @dataclass(slots=True)

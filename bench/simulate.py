@@ -23,19 +23,19 @@ from pathlib import Path
 from modes import policy_of
 from prompts import tasks
 
-from via_sd_local.catalog import resolve
-from via_sd_local.chat_format import ChatFormat
-from via_sd_local.costs import Costs
-from via_sd_local.drafters import ModelDrafter
-from via_sd_local.engine import Engine
-from via_sd_local.gate import ConfidenceRule, JointRule
+from via_sd_local.calibration.recording import Recording, record
+from via_sd_local.calibration.replay import Replayed, replay
+from via_sd_local.catalog.catalog import resolve
+from via_sd_local.engine.costs import Costs
+from via_sd_local.engine.engine import Engine
+from via_sd_local.engine.gate import ConfidenceRule, JointRule
+from via_sd_local.engine.measure import measure
+from via_sd_local.engine.policy import Mode, Policy
 from via_sd_local.mask import LayerMask
-from via_sd_local.measure import measure
-from via_sd_local.model import Model
-from via_sd_local.policy import Mode, Policy
-from via_sd_local.recording import Recording, record
-from via_sd_local.replay import Replayed, replay
-from via_sd_local.tiers import Verifier
+from via_sd_local.runtime.chat_format import ChatFormat
+from via_sd_local.runtime.model import Model
+from via_sd_local.tiers.drafter import ModelDrafter
+from via_sd_local.tiers.verifier import Verifier
 
 SIZES = (1, 2, 3, 4, 5, 8, 16, 32)
 LEVELS = (0.0, 0.01, 0.02, 0.05, 0.10, 0.12)

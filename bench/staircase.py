@@ -21,14 +21,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 
-from via_sd_local import rpc
-from via_sd_local.catalog import resolve
+from via_sd_local.catalog.catalog import resolve
+from via_sd_local.cli.placement_options import VERIFIER, add_placement, placement_from
+from via_sd_local.cli.rpc import server_program
 from via_sd_local.errors import ModelError
 from via_sd_local.mask import LayerMask
-from via_sd_local.model import Model
-from via_sd_local.placement_options import VERIFIER, add_placement, placement_from
-from via_sd_local.rpc_command import server_program
-from via_sd_local.tiers import Verifier, ignore
+from via_sd_local.runtime import rpc
+from via_sd_local.runtime.model import Model
+from via_sd_local.tiers.verifier import Verifier, ignore
 
 DEPTH = 64  # tokens before every pass
 

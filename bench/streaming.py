@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 import tiny
 
 from via_sd_local import Llama
-from via_sd_local.sampling import SamplingParams
+from via_sd_local.sampling.sampler import SamplingParams
 
 PLACES = ("sea", "land", "river", "sky", "city", "wood", "hill", "road", "field", "shore")
 BAR = 0.2  # ms a token

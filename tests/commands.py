@@ -19,9 +19,9 @@ import pytest
 import tiny
 from tiny_vocab import vocabulary
 
-from via_sd_local import cli
-from via_sd_local.context import Context
-from via_sd_local.model import Model
+from via_sd_local.cli import main as cli
+from via_sd_local.runtime.context import Context
+from via_sd_local.runtime.model import Model
 
 LLAMA = tiny.spec("llama")
 COMMAND = Path(sys.executable).with_name("via-sd-local")

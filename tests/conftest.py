@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import tiny
 
-from via_sd_local.context import Context
 from via_sd_local.mask import LayerMask
-from via_sd_local.model import Model
-from via_sd_local.placement import DEFAULT, Placement
-from via_sd_local.tiers import Verifier
+from via_sd_local.runtime.context import Context
+from via_sd_local.runtime.model import Model
+from via_sd_local.runtime.placement import DEFAULT, Placement
+from via_sd_local.tiers.verifier import Verifier
 
 pytest.register_assert_rewrite("commands", "conversations", "generations", "patching", "pulls", "testbeds")
 
@@ -26,7 +26,7 @@ THREADS = 1  # two threads on a shared machine can stall each other for seconds
 @pytest.fixture(scope="session")
 def smollm2_path() -> Path:
     """SmolLM2-135M-Instruct; fetched if it is not here."""
-    from via_sd_local.catalog import pull
+    from via_sd_local.catalog.catalog import pull
 
     return pull("smollm2-135m")
 
@@ -34,7 +34,7 @@ def smollm2_path() -> Path:
 @pytest.fixture(scope="session")
 def gemma_path() -> Path:
     """Gemma-3-270M; fetched if it is not here."""
-    from via_sd_local.catalog import pull
+    from via_sd_local.catalog.catalog import pull
 
     return pull("gemma-3-270m")
 
@@ -55,15 +55,15 @@ def gemma(gemma_path: Path) -> Iterator[Model]:
 def _costs_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Measured costs of the tests' models stay out of the user's cache."""
     folder = tmp_path_factory.getbasetemp() / "costs"
-    monkeypatch.setattr("via_sd_local.measure._folder", lambda: folder)
+    monkeypatch.setattr("via_sd_local.engine.measure._folder", lambda: folder)
 
 
 @pytest.fixture(autouse=True)
 def profiles_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The tests' own folder of profiles, empty at first: neither the user's nor the package's change what is tested."""
     folder = tmp_path / "profiles"
-    monkeypatch.setattr("via_sd_local.profiles.folder", lambda: folder)
-    monkeypatch.setattr("via_sd_local.profiles.SHIPPED", ())
+    monkeypatch.setattr("via_sd_local.profiles.store.folder", lambda: folder)
+    monkeypatch.setattr("via_sd_local.profiles.store.SHIPPED", ())
     return folder
 
 

@@ -17,11 +17,11 @@ from via_sd_local.chat.dialogue import Dialogue, Piece
 from via_sd_local.chat.display import Display
 from via_sd_local.chat.loop import Chat
 from via_sd_local.chat.switches import Switches
-from via_sd_local.chat_format import ChatFormat, Message
-from via_sd_local.generation import Tier
-from via_sd_local.sampling import SamplingParams
-from via_sd_local.session import Session
-from via_sd_local.settings import Settings
+from via_sd_local.engine.generation import Tier
+from via_sd_local.runtime.chat_format import ChatFormat, Message
+from via_sd_local.sampling.sampler import SamplingParams
+from via_sd_local.session.session import Session
+from via_sd_local.session.settings import Settings
 
 LLAMA = tiny.spec("llama")
 TEMPLATE = (

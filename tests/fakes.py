@@ -1,6 +1,6 @@
 """A language without weights: everything that the engine needs of llama.cpp, deterministic and suspicious.
 
-`FakeContext` stands in for `via_sd_local.context.Context`, so that the engine runs on the real `Verifier` and
+`FakeContext` stands in for `via_sd_local.runtime.context.Context`, so that the engine runs on the real `Verifier` and
 `ModelDrafter`. It knows which tier computed each of its cells, and asserts what llama.cpp would only answer with wrong
 numbers: positions without gaps, full passes over full cells, and (by overwriting them) that no row of logits is read
 after the next pass.
@@ -17,13 +17,14 @@ from unittest import mock
 
 import numpy as np
 
-from via_sd_local import drafters, tiers
 from via_sd_local.arrays import Floats
-from via_sd_local.drafter_adapter import LlamaDraftModelDrafter
-from via_sd_local.drafters import NO_HINTS, Draft, Hints, ModelDrafter
 from via_sd_local.mask import LayerMask
-from via_sd_local.sampling import SamplingParams, TemperatureSampler
-from via_sd_local.tiers import Verifier
+from via_sd_local.sampling.sampler import SamplingParams, TemperatureSampler
+from via_sd_local.tiers import drafter as drafters
+from via_sd_local.tiers import verifier as tiers
+from via_sd_local.tiers.drafter import NO_HINTS, Draft, Hints, ModelDrafter
+from via_sd_local.tiers.llama_cpp_drafter import LlamaDraftModelDrafter
+from via_sd_local.tiers.verifier import Verifier
 
 N_VOCAB = 12
 POISON = N_VOCAB - 1  # no language says it; stale rows do

@@ -9,11 +9,11 @@ import fakes
 import pytest
 from fakes import POISON, Language, fake_verifier
 
-from via_sd_local.drafters import Drafter, PromptLookup
-from via_sd_local.engine import Engine
-from via_sd_local.gate import JointRule, Rule
-from via_sd_local.generation import FinishReason, Step, Tier
-from via_sd_local.policy import Mode, Policy
+from via_sd_local.engine.engine import Engine
+from via_sd_local.engine.gate import JointRule, Rule
+from via_sd_local.engine.generation import FinishReason, Step, Tier
+from via_sd_local.engine.policy import Mode, Policy
+from via_sd_local.tiers.drafter import Drafter, PromptLookup
 
 PROMPT = [1, 2, 3]
 JOINT = JointRule(0.5, 0.5)

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from via_sd_local.context import Context
-from via_sd_local.sampling import Sampler
+from via_sd_local.runtime.context import Context
+from via_sd_local.sampling.sampler import Sampler
 
 MARGIN = 0.75  # logits of these quantised models move by up to 0.7 between batch shapes (measured)
 

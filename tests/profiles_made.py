@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from via_sd_local.fingerprint import Fingerprint
-from via_sd_local.profile import (
+from via_sd_local.profiles.profile import (
     VERSION,
     Agreement,
     CostTable,
@@ -22,6 +21,7 @@ from via_sd_local.profile import (
     dump,
     write,
 )
+from via_sd_local.runtime.fingerprint import Fingerprint
 
 VERIFIER = Fingerprint("large.gguf", "llama", 6, 1000, {"q4_0": 40, "f32": 13}, "ab" * 16)
 DRAFT = Fingerprint("small.gguf", "llama", 2, 100, {"q8_0": 20}, "cd" * 16)

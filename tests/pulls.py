@@ -19,7 +19,7 @@ import huggingface_hub
 import pytest
 from huggingface_hub import constants
 
-from via_sd_local import hub, registry
+from via_sd_local.catalog import hub, registry
 
 PARTS = [os.urandom(3000), os.urandom(2000), os.urandom(1000)]
 CONTENT = b"".join(PARTS)

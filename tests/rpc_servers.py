@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from via_sd_local import rpc, rpc_command
+from via_sd_local.cli import rpc as rpc_command
 from via_sd_local.errors import ModelError
+from via_sd_local.runtime import rpc
 
 
 def free_port() -> int:

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from via_sd_local import generation, sampling
-from via_sd_local.drafters import Draft, Drafter, Hints, drafted
-from via_sd_local.engine import Engine
-from via_sd_local.gate import DEFAULT_RULE, ConfidenceRule, JointRule, RatioRule, Rule
-from via_sd_local.generation import Tier
-from via_sd_local.policy import Mode, Policy
-from via_sd_local.sampling import (
+from via_sd_local.engine import generation
+from via_sd_local.engine.engine import Engine
+from via_sd_local.engine.gate import DEFAULT_RULE, ConfidenceRule, JointRule, RatioRule, Rule
+from via_sd_local.engine.generation import Tier
+from via_sd_local.engine.policy import Mode, Policy
+from via_sd_local.sampling import sampler as sampling
+from via_sd_local.sampling.sampler import (
     Distribution,
     Sampler,
     SamplingParams,
@@ -24,6 +24,7 @@ from via_sd_local.sampling import (
     accept_or_resample,
     residual,
 )
+from via_sd_local.tiers.drafter import Draft, Drafter, Hints, drafted
 
 Q = np.array([0.4, 0.3, 0.15, 0.1, 0.05])
 P = np.array([0.1, 0.5, 0.05, 0.3, 0.05])

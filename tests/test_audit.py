@@ -7,15 +7,15 @@ from typing import Any
 import fakes
 import pytest
 
-from via_sd_local.budget import Budget
-from via_sd_local.costs import Costs
-from via_sd_local.engine import Engine
-from via_sd_local.gate import ConfidenceRule, JointRule, RatioRule
-from via_sd_local.generation import Step, Tier
-from via_sd_local.pace import Pace
-from via_sd_local.policy import Mode, Policy
-from via_sd_local.sampling import SamplingParams
-from via_sd_local.stats import Stats
+from via_sd_local.engine.budget import Budget
+from via_sd_local.engine.costs import Costs
+from via_sd_local.engine.engine import Engine
+from via_sd_local.engine.gate import ConfidenceRule, JointRule, RatioRule
+from via_sd_local.engine.generation import Step, Tier
+from via_sd_local.engine.pace import Pace
+from via_sd_local.engine.policy import Mode, Policy
+from via_sd_local.engine.stats import Stats
+from via_sd_local.sampling.sampler import SamplingParams
 
 COUNT = [n % 10 for n in range(64)]
 START = COUNT[:3]
@@ -107,7 +107,7 @@ def test_the_state_of_the_sampler_goes_back_with_the_tokens(monkeypatch: pytest.
 
         def close(self) -> None: ...
 
-    monkeypatch.setattr("via_sd_local.engine.make_sampler", lambda *_args: Remembering([]))
+    monkeypatch.setattr("via_sd_local.engine.engine.make_sampler", lambda *_args: Remembering([]))
     strict = engine({5: (9, 0.9), 6: (6, 0.4)}, {5: 9}, max_deviation=0.0)
     done = steps(strict, 3)
     emitted = [token for step in done for token in step.tokens]

@@ -17,11 +17,11 @@ import profiles_made
 import pytest
 import tiny
 
-from via_sd_local.drafters import ModelDrafter, PromptLookup
-from via_sd_local.engine import Engine
-from via_sd_local.fingerprint import Fingerprint
-from via_sd_local.generation import Step
-from via_sd_local.model import Model
+from via_sd_local.engine.engine import Engine
+from via_sd_local.engine.generation import Step
+from via_sd_local.runtime.fingerprint import Fingerprint
+from via_sd_local.runtime.model import Model
+from via_sd_local.tiers.drafter import ModelDrafter, PromptLookup
 
 BENCH = Path(__file__).resolve().parents[1] / "bench"
 sys.path.insert(0, str(BENCH))  # as `python bench/NAME.py` does

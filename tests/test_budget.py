@@ -9,13 +9,13 @@ import fakes
 import numpy as np
 import pytest
 
-from via_sd_local.budget import Budget
-from via_sd_local.engine import Engine
-from via_sd_local.gate import JointRule
-from via_sd_local.generation import Tier
-from via_sd_local.pace import Pace
-from via_sd_local.policy import Mode, Policy
-from via_sd_local.sampling import SamplingParams, TemperatureSampler, verify
+from via_sd_local.engine.budget import Budget
+from via_sd_local.engine.engine import Engine
+from via_sd_local.engine.gate import JointRule
+from via_sd_local.engine.generation import Tier
+from via_sd_local.engine.pace import Pace
+from via_sd_local.engine.policy import Mode, Policy
+from via_sd_local.sampling.sampler import SamplingParams, TemperatureSampler, verify
 
 COUNT = [n % 10 for n in range(400)]
 START = COUNT[:3]
@@ -161,7 +161,7 @@ WRONG = {n: (COUNT[n] + 1) % 10 for n in range(5, 400, 5)}
 
 
 def test_tiered_keeps_wrong_drafts_within_its_budget_and_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("via_sd_local.budget._WORST", 0.001)
+    monkeypatch.setattr("via_sd_local.engine.budget._WORST", 0.001)
     one = engine(WRONG, 0.1)
     tokens, tiers = run(one, 300)
     wrong = [i for i, token in enumerate(tokens) if token != COUNT[3 + i]]
@@ -182,7 +182,7 @@ def test_tokens_far_from_the_best_are_not_let_through() -> None:
 
 
 def test_credit_lasts_from_answer_to_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("via_sd_local.budget._WORST", 0.001)
+    monkeypatch.setattr("via_sd_local.engine.budget._WORST", 0.001)
     one = engine(WRONG, 0.02)
     counts = [sum(a != b for a, b in zip(run(one, 20)[0], COUNT[3:], strict=False)) for _ in range(15)]
     assert 0 < sum(counts) <= 0.02 * 20 * 15
@@ -190,7 +190,7 @@ def test_credit_lasts_from_answer_to_answer(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_at_a_temperature_the_full_tier_stays_lossless(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("via_sd_local.budget._WORST", 0.001)
+    monkeypatch.setattr("via_sd_local.engine.budget._WORST", 0.001)
     params = SamplingParams(temperature=0.7, seed=3)
     lenient, strict = (run(engine(WRONG, share), 60, sampling=params)[0] for share in (0.3, 0.0))
     assert lenient == strict

@@ -17,13 +17,14 @@ import commands
 import pytest
 from commands import Result, Run, assert_refused
 
-from via_sd_local import profile, profiles
 from via_sd_local.calibration import pipeline, stages, thresholds
+from via_sd_local.calibration.dimr.evaluation import Evaluator
+from via_sd_local.calibration.dimr.objective import Score
 from via_sd_local.calibration.work import Work
-from via_sd_local.dimr.evaluation import Evaluator
-from via_sd_local.dimr.objective import Score
-from via_sd_local.fingerprint import Fingerprint
 from via_sd_local.mask import LayerMask
+from via_sd_local.profiles import profile
+from via_sd_local.profiles import store as profiles
+from via_sd_local.runtime.fingerprint import Fingerprint
 
 files, run = commands.files, commands.run
 PROMPTS = "the sea\n\nthe sky\n\nof the sea\n\nand the sky\n"

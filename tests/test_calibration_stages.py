@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from via_sd_local.calibration import stages, summary, thresholds
+from via_sd_local.calibration.recording import Recorded, Recording
 from via_sd_local.calibration.stages import Comparison, Tiers, compare
-from via_sd_local.costs import Costs
-from via_sd_local.form import from_json, to_json
-from via_sd_local.policy import Mode
-from via_sd_local.profile import Level
-from via_sd_local.recording import Recorded, Recording
-from via_sd_local.top_logits import TopLogits
+from via_sd_local.calibration.top_logits import TopLogits
+from via_sd_local.engine.costs import Costs
+from via_sd_local.engine.policy import Mode
+from via_sd_local.profiles.json_form import from_json, to_json
+from via_sd_local.profiles.profile import Level
 
 N_VOCAB = 16
 FLAT = {"draft": {1: 0.02}, "full": {1: 1.0, 32: 1.1}, "slim": {1: 0.3, 32: 0.33}, "resume": {1: 0.5, 32: 0.55}}

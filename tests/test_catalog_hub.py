@@ -13,7 +13,7 @@ import pytest
 from huggingface_hub import constants
 from pulls import CONTENT, FILE, HUB, Index, files_in, hub_works, put_in_hub_cache
 
-from via_sd_local import catalog, download, hub
+from via_sd_local.catalog import catalog, download, hub
 from via_sd_local.errors import ModelError
 
 entry, index, models, no_network, use = pulls.entry, pulls.index, pulls.models, pulls.no_network, pulls.use
@@ -136,5 +136,5 @@ def test_a_broken_connection_is_told_before_pips_own_conclusion() -> None:
 
 
 def test_the_catalog_loads_no_native_library() -> None:
-    code = "import sys, via_sd_local.catalog; sys.exit('llama_cpp' in sys.modules or 'numpy' in sys.modules)"
+    code = "import sys, via_sd_local.catalog.catalog; sys.exit('llama_cpp' in sys.modules or 'numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

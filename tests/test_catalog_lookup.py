@@ -10,7 +10,7 @@ import pulls
 import pytest
 from pulls import CONTENT, FILE, HUB, put_in_hub_cache
 
-from via_sd_local import catalog, registry
+from via_sd_local.catalog import catalog, registry
 from via_sd_local.errors import ModelError
 
 entry, models, no_network, use = pulls.entry, pulls.models, pulls.no_network, pulls.use

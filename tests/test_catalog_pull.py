@@ -14,7 +14,7 @@ import pulls
 import pytest
 from pulls import CONTENT, FILE, Index, files_in, hub_works, sha256
 
-from via_sd_local import catalog, download, registry
+from via_sd_local.catalog import catalog, download, registry
 from via_sd_local.errors import ModelError
 
 entry, index, models, no_network, use = pulls.entry, pulls.index, pulls.models, pulls.no_network, pulls.use

@@ -13,9 +13,9 @@ from conversations import Talking, ask, converse
 from via_sd_local.chat.commands import COMMANDS, completions, help_text, is_command
 from via_sd_local.chat.conversation import Conversation
 from via_sd_local.chat.reader import Discarded
-from via_sd_local.generation import Tier
-from via_sd_local.sampling import SamplingParams
-from via_sd_local.settings import MODES
+from via_sd_local.engine.generation import Tier
+from via_sd_local.sampling.sampler import SamplingParams
+from via_sd_local.session.settings import MODES
 
 talking, tiny_path = conversations.talking, conversations.tiny_path
 

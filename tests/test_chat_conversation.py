@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from via_sd_local.chat.conversation import Conversation
-from via_sd_local.chat_format import Message
+from via_sd_local.runtime.chat_format import Message
 
 
 def words(messages: Sequence[Message]) -> list[int]:

@@ -12,18 +12,18 @@ import conversations
 import pytest
 from conversations import GREEDY, Talking, ask
 
-from via_sd_local import tiers
 from via_sd_local.chat.baseline import PlainSpeed
 from via_sd_local.chat.conversation import Conversation
 from via_sd_local.chat.dialogue import Dialogue
 from via_sd_local.chat.status import status_line
-from via_sd_local.chat_format import ChatFormat
+from via_sd_local.engine.generation import Tier
+from via_sd_local.engine.stats import Stats
 from via_sd_local.errors import ModelError
-from via_sd_local.generation import Tier
-from via_sd_local.sampling import SamplingParams
-from via_sd_local.session import Session
-from via_sd_local.settings import Settings
-from via_sd_local.stats import Stats
+from via_sd_local.runtime.chat_format import ChatFormat
+from via_sd_local.sampling.sampler import SamplingParams
+from via_sd_local.session.session import Session
+from via_sd_local.session.settings import Settings
+from via_sd_local.tiers import verifier as tiers
 
 talking, tiny_path = conversations.talking, conversations.tiny_path
 

@@ -18,7 +18,7 @@ DRIVER = """
 import json, sys
 from via_sd_local.chat.dialogue import Piece
 from via_sd_local.chat.display import make_display
-from via_sd_local.generation import Tier
+from via_sd_local.engine.generation import Tier
 
 display = make_display()
 for name, *arguments in json.loads(sys.argv[1]):

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from via_sd_local.binding import import_llama_cpp
-from via_sd_local.chat_format import ChatFormat, Message
 from via_sd_local.errors import ModelError
-from via_sd_local.model import Model
+from via_sd_local.runtime.chat_format import ChatFormat, Message
+from via_sd_local.runtime.model import Model
 
 GEMMA = """{{ bos_token }}\
 {%- if messages[0]['role'] == 'system' -%}\

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from via_sd_local.chat.plain_turns import TEMPLATE, OneTurn
-from via_sd_local.chat_format import ChatFormat
-from via_sd_local.model import Model
-from via_sd_local.watch import Flow
+from via_sd_local.engine.watch import Flow
+from via_sd_local.runtime.chat_format import ChatFormat
+from via_sd_local.runtime.model import Model
 
 
 def test_turns_are_named_and_the_models_own_begins(smollm2: Model) -> None:

@@ -12,10 +12,10 @@ import pytest
 from pulls import CONTENT, FILE, Index
 
 import via_sd_local
-from via_sd_local import catalog
+from via_sd_local.catalog import catalog
 from via_sd_local.chat.fetching import fetch_missing
 from via_sd_local.errors import ModelError
-from via_sd_local.settings import Settings
+from via_sd_local.session.settings import Settings
 
 entry, index, models, no_network, use = pulls.entry, pulls.index, pulls.models, pulls.no_network, pulls.use
 
@@ -142,10 +142,10 @@ runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
     ("module", "arguments", "name"),
     [
         ("via_sd_local.chat", [], "via_sd_local.chat.program"),
-        ("via_sd_local.chat", [], "via_sd_local.settings"),
+        ("via_sd_local.chat", [], "via_sd_local.session.settings"),
         ("via_sd_local.chat", ["--verifier", "absent.gguf"], "llama_cpp.llama_cpp"),
-        ("via_sd_local.cli", ["models", "list"], "via_sd_local.doctor"),
-        ("via_sd_local.cli", ["models", "list"], "platformdirs"),
+        ("via_sd_local.cli.main", ["models", "list"], "via_sd_local.cli.doctor"),
+        ("via_sd_local.cli.main", ["models", "list"], "platformdirs"),
     ],
 )
 def test_ctrl_c_while_python_imports_ends_without_a_traceback(module: str, arguments: list[str], name: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from via_sd_local.chat.switches import Switches
-from via_sd_local.settings import Settings
+from via_sd_local.session.settings import Settings
 
 
 def after(*requests: tuple[str, ...], **start: Any) -> Settings:

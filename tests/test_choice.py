@@ -7,12 +7,12 @@ from typing import Any
 import profiles_made
 import pytest
 
-from via_sd_local.choice import Choice, choose
+from via_sd_local.engine.gate import DEFAULT_RULE, ConfidenceRule, JointRule
+from via_sd_local.engine.policy import Mode
 from via_sd_local.errors import ModelError
-from via_sd_local.gate import DEFAULT_RULE, ConfidenceRule, JointRule
-from via_sd_local.policy import Mode
-from via_sd_local.profile import Agreement, Profile
-from via_sd_local.settings import Settings
+from via_sd_local.profiles.profile import Agreement, Profile
+from via_sd_local.session.routing import Choice, choose
+from via_sd_local.session.settings import Settings
 
 PROFILE = profiles_made.make()
 EXACT = profiles_made.make(lossless="exact")

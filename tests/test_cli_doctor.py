@@ -13,7 +13,9 @@ import commands
 import pytest
 from commands import Run, assert_refused
 
-from via_sd_local import binding, cli, doctor
+from via_sd_local import binding
+from via_sd_local.cli import doctor
+from via_sd_local.cli import main as cli
 
 files, run = commands.files, commands.run
 
@@ -116,7 +118,7 @@ WITHOUT_LIBRARY = """
 import sys
 sys.meta_path[:] = [finder for finder in sys.meta_path if "ScikitBuild" not in type(finder).__name__]
 sys.path.insert(0, sys.argv[1])
-from via_sd_local import cli
+from via_sd_local.cli import main as cli
 assert cli.__file__.startswith(sys.argv[1])
 sys.exit(cli.main(sys.argv[2:]))
 """
@@ -126,7 +128,7 @@ sys.exit(cli.main(sys.argv[2:]))
     "arguments", [("doctor",), ("doctor", "--json"), ("complete", "--verifier", "smollm2-135m", "--prompt", "x")]
 )
 def test_a_checkout_that_is_not_built_says_how_to_build_it(arguments: tuple[str, ...], tmp_path: Path) -> None:
-    package = Path(cli.__file__).parent
+    package = Path(cli.__file__).parent.parent
     shutil.copytree(package, tmp_path / "via_sd_local", ignore=shutil.ignore_patterns("lib", "_vendor", "__pycache__"))
     shutil.copytree(package.parent / "models", tmp_path / "models")
     command = [sys.executable, "-c", WITHOUT_LIBRARY, str(tmp_path), *arguments]
@@ -195,7 +197,7 @@ def test_progress_is_shown_unless_quiet_or_json(run: Run, monkeypatch: pytest.Mo
         seen.append((progress, verify))
         return Path(name)
 
-    monkeypatch.setattr("via_sd_local.catalog.pull", pull)
+    monkeypatch.setattr("via_sd_local.catalog.catalog.pull", pull)
     for options in ((), ("--quiet",), ("--json",), ("--verify",)):
         assert run("models", "pull", "x", *options).status == 0
     assert seen == [(True, False), (False, False), (False, False), (True, True)]

@@ -11,10 +11,12 @@ import commands
 import pytest
 from commands import MODES, Run
 
-from via_sd_local import cli, drafters, tiers
-from via_sd_local.context import Context
-from via_sd_local.model import Model
-from via_sd_local.placement_options import DRAFT, NAMES, VERIFIER
+from via_sd_local.cli import main as cli
+from via_sd_local.cli.placement_options import DRAFT, NAMES, VERIFIER
+from via_sd_local.runtime.context import Context
+from via_sd_local.runtime.model import Model
+from via_sd_local.tiers import drafter as drafters
+from via_sd_local.tiers import verifier as tiers
 
 answer, files, run = commands.answer, commands.files, commands.run
 

@@ -13,7 +13,8 @@ import commands
 import pytest
 from commands import MODES, PROMPT, Run, assert_refused, greedy, spawn
 
-from via_sd_local import cli, tiers
+from via_sd_local.cli import main as cli
+from via_sd_local.tiers import verifier as tiers
 
 answer, files, run = commands.answer, commands.files, commands.run
 

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import tiny
 
-from via_sd_local.dimr import blocks, evaluation
-from via_sd_local.dimr.answers import Answer
-from via_sd_local.dimr.evaluation import Evaluator, teacher_forced
-from via_sd_local.dimr.objective import agreement, kl, paired
+from via_sd_local.calibration.dimr import blocks, evaluation
+from via_sd_local.calibration.dimr.answers import Answer
+from via_sd_local.calibration.dimr.evaluation import Evaluator, teacher_forced
+from via_sd_local.calibration.dimr.objective import agreement, kl, paired
+from via_sd_local.calibration.top_logits import TopLogits
 from via_sd_local.errors import NativeError
 from via_sd_local.mask import LayerMask
-from via_sd_local.model import Model
-from via_sd_local.tiers import Verifier
-from via_sd_local.top_logits import TopLogits
+from via_sd_local.runtime.model import Model
+from via_sd_local.tiers.verifier import Verifier
 
 ATTENTION_ONLY = [name for name in tiny.SPECS if name not in ("mamba", "jamba")]
 MASKS = ("1", "a0,f3", "f2,4-5")

@@ -12,14 +12,14 @@ import pytest
 import tiny
 from test_dimr_evaluation import naive, some_answers
 
-from via_sd_local.dimr.answers import answers
-from via_sd_local.dimr.evaluation import Evaluator
-from via_sd_local.dimr.objective import kl, paired
-from via_sd_local.dimr.search import Budget, search
-from via_sd_local.dimr.speed import Shares, speed_worth
-from via_sd_local.dimr.texts import load_texts, split
+from via_sd_local.calibration.dimr.answers import answers
+from via_sd_local.calibration.dimr.evaluation import Evaluator
+from via_sd_local.calibration.dimr.objective import kl, paired
+from via_sd_local.calibration.dimr.search import Budget, search
+from via_sd_local.calibration.dimr.speed import Shares, speed_worth
+from via_sd_local.calibration.dimr.texts import load_texts, split
+from via_sd_local.calibration.top_logits import TopLogits
 from via_sd_local.mask import LayerMask
-from via_sd_local.top_logits import TopLogits
 
 BENCH = Path(__file__).parent.parent / "bench" / "dimr.py"
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from via_sd_local.costs import Costs
-from via_sd_local.dimr.objective import (
+from via_sd_local.calibration.dimr.objective import (
     Score,
     agreement,
     delta,
@@ -19,7 +18,8 @@ from via_sd_local.dimr.objective import (
     score,
     with_rest,
 )
-from via_sd_local.top_logits import TopLogits
+from via_sd_local.calibration.top_logits import TopLogits
+from via_sd_local.engine.costs import Costs
 
 
 def log(*probabilities: float) -> np.ndarray:

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from test_dimr_strategies import N_LAYER, PLANTED, WORTH, Quick, Toy
 
-from via_sd_local.costs import Costs
-from via_sd_local.dimr import trial_log
-from via_sd_local.dimr.objective import Score
-from via_sd_local.dimr.search import STRATEGIES, Budget, Progress, SearchResult, search
-from via_sd_local.dimr.speed import Shares, speed_worth
+from via_sd_local.calibration.dimr import trial_log
+from via_sd_local.calibration.dimr.objective import Score
+from via_sd_local.calibration.dimr.search import STRATEGIES, Budget, Progress, SearchResult, search
+from via_sd_local.calibration.dimr.speed import Shares, speed_worth
+from via_sd_local.engine.costs import Costs
 from via_sd_local.mask import LayerMask
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from via_sd_local.dimr import guided
-from via_sd_local.dimr.guided import Guided
-from via_sd_local.dimr.objective import Score
-from via_sd_local.dimr.search import Budget, SearchResult, make_strategy, search
-from via_sd_local.dimr.space import FrontPoint, Space, Trial, front_of
-from via_sd_local.dimr.speed import Shares, speed_worth
-from via_sd_local.dimr.strategies import Paper, Random
-from via_sd_local.dimr.surrogate import Surrogate
+from via_sd_local.calibration.dimr import guided
+from via_sd_local.calibration.dimr.guided import Guided
+from via_sd_local.calibration.dimr.objective import Score
+from via_sd_local.calibration.dimr.search import Budget, SearchResult, make_strategy, search
+from via_sd_local.calibration.dimr.space import FrontPoint, Space, Trial, front_of
+from via_sd_local.calibration.dimr.speed import Shares, speed_worth
+from via_sd_local.calibration.dimr.strategies import Paper, Random
+from via_sd_local.calibration.dimr.surrogate import Surrogate
 from via_sd_local.mask import LayerMask
 
 N_LAYER, PLANTED = 16, 14

@@ -10,9 +10,9 @@ import pytest
 import tiny
 from tiny_vocab import vocabulary
 
-from via_sd_local.context import Context
-from via_sd_local.dimr.answers import answers, from_json, to_json
-from via_sd_local.dimr.texts import KINDS, OWN, Prompt, load_texts, split
+from via_sd_local.calibration.dimr.answers import answers, from_json, to_json
+from via_sd_local.calibration.dimr.texts import KINDS, OWN, Prompt, load_texts, split
+from via_sd_local.runtime.context import Context
 
 BENCH = Path(__file__).parent.parent / "bench" / "tasks.json"
 

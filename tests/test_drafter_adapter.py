@@ -11,12 +11,12 @@ import pytest
 from fakes import N_VOCAB, RandomLanguage, expected_text
 from generations import DRAFTING, PROMPT, build, tokens_of
 
-from via_sd_local import drafting
 from via_sd_local.binding import import_llama_cpp
-from via_sd_local.drafter_adapter import LlamaDraftModelDrafter
-from via_sd_local.drafters import Hints
-from via_sd_local.policy import Mode
-from via_sd_local.stats import PassCount
+from via_sd_local.engine import drafting
+from via_sd_local.engine.policy import Mode
+from via_sd_local.engine.stats import PassCount
+from via_sd_local.tiers.drafter import Hints
+from via_sd_local.tiers.llama_cpp_drafter import LlamaDraftModelDrafter
 
 
 def test_it_is_shown_the_whole_text_as_an_array_of_its_own() -> None:

@@ -12,7 +12,7 @@ from fakes import RandomLanguage, Script, expected_text, fake_model_drafter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from via_sd_local.drafters import Draft, Hints, PromptLookup
+from via_sd_local.tiers.drafter import Draft, Hints, PromptLookup
 
 
 def looked_up(text: list[int], limit: int, *, smallest: int, largest: int) -> list[int]:

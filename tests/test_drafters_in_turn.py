@@ -9,11 +9,11 @@ import pytest
 from fakes import FakeDrafter, RandomLanguage, Script, expected_text
 from generations import COUNT, DRAFTING, PROMPT, START, build, tokens_of
 
-from via_sd_local.costs import Costs
-from via_sd_local.drafters import Drafter, PromptLookup
-from via_sd_local.engine import Engine
-from via_sd_local.pace import Pace
-from via_sd_local.policy import Mode, Policy
+from via_sd_local.engine.costs import Costs
+from via_sd_local.engine.engine import Engine
+from via_sd_local.engine.pace import Pace
+from via_sd_local.engine.policy import Mode, Policy
+from via_sd_local.tiers.drafter import Drafter, PromptLookup
 
 FLAT = {kind: {1: seconds, 32: 1.3 * seconds} for kind, seconds in (("full", 0.1), ("draft", 0.01))}
 

@@ -7,9 +7,9 @@ import pytest
 from fakes import Script
 from generations import COUNT, START, D, F, S, build, regions, watched
 
-from via_sd_local.generation import Step, Tier
-from via_sd_local.policy import Mode
-from via_sd_local.race import Race
+from via_sd_local.engine.generation import Step, Tier
+from via_sd_local.engine.policy import Mode
+from via_sd_local.engine.race import Race
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import pytest
 from fakes import POISON, FakeDrafter, RandomLanguage, Script, expected_text, fake_verifier
 from generations import COUNT, DRAFTING, PROMPT, START, D, F, build, generate, tokens_of, watched
 
-from via_sd_local.drafters import Draft
-from via_sd_local.engine import Engine
-from via_sd_local.policy import Mode, Policy
+from via_sd_local.engine.engine import Engine
+from via_sd_local.engine.policy import Mode, Policy
+from via_sd_local.tiers.drafter import Draft
 
 #
 # where a text ends

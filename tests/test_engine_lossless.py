@@ -12,10 +12,10 @@ from generations import DRAFTERS, LOSSLESS, PROMPT, any_drafter, build, generate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from via_sd_local.gate import ConfidenceRule, JointRule
-from via_sd_local.generation import Tier
-from via_sd_local.policy import Mode
-from via_sd_local.sampling import SamplingParams
+from via_sd_local.engine.gate import ConfidenceRule, JointRule
+from via_sd_local.engine.generation import Tier
+from via_sd_local.engine.policy import Mode
+from via_sd_local.sampling.sampler import SamplingParams
 
 
 @pytest.mark.parametrize("seed", range(3))

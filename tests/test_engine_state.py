@@ -22,11 +22,11 @@ from generations import (
     watched,
 )
 
-from via_sd_local import generation as generation_module
-from via_sd_local import tiers as tiers_module
-from via_sd_local.drafters import NO_HINTS, Draft, Hints
-from via_sd_local.generation import Tier
-from via_sd_local.policy import Mode
+from via_sd_local.engine import generation as generation_module
+from via_sd_local.engine.generation import Tier
+from via_sd_local.engine.policy import Mode
+from via_sd_local.tiers import verifier as tiers_module
+from via_sd_local.tiers.drafter import NO_HINTS, Draft, Hints
 
 #
 # what a generation leaves behind

@@ -58,4 +58,4 @@ def test_a_wrapper_of_llama_cpp_python_runs_on_the_drop_in(
     command = [sys.executable, "-W", "ignore", str(EXAMPLES / example), str(tiny_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=os.environ | {"PYTHONPATH": path})
     assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.splitlines()[-1].startswith("via_sd_local.llama ")
+    assert done.stdout.splitlines()[-1].startswith("via_sd_local.dropin.llama ")

@@ -9,7 +9,7 @@ import pytest
 import tiny
 
 from via_sd_local.errors import ModelError
-from via_sd_local.fingerprint import Fingerprint
+from via_sd_local.runtime.fingerprint import Fingerprint
 
 LLAMA = tiny.spec("llama")
 

@@ -13,20 +13,22 @@ from typing import Any
 import pytest
 import tiny
 
-from via_sd_local import Llama, available_memory, cli, footprint, memory_check
+from via_sd_local import Llama
 from via_sd_local.calibration.bars import Bars
 from via_sd_local.calibration.pipeline import Calibration
 from via_sd_local.calibration.plan import Plan
 from via_sd_local.chat.__main__ import main as chat
-from via_sd_local.context import N_BATCH, Context
-from via_sd_local.devices import Device
+from via_sd_local.cli import main as cli
 from via_sd_local.errors import ModelError
-from via_sd_local.footprint import Footprint, LoadPlan, estimate, plan_of
-from via_sd_local.memory_check import check_memory
-from via_sd_local.model import Model
-from via_sd_local.placement import Placement
-from via_sd_local.session import Session
-from via_sd_local.settings import Settings
+from via_sd_local.runtime import available_memory, footprint, memory_check
+from via_sd_local.runtime.context import N_BATCH, Context
+from via_sd_local.runtime.devices import Device
+from via_sd_local.runtime.footprint import Footprint, LoadPlan, estimate, plan_of
+from via_sd_local.runtime.memory_check import check_memory
+from via_sd_local.runtime.model import Model
+from via_sd_local.runtime.placement import Placement
+from via_sd_local.session.session import Session
+from via_sd_local.session.settings import Settings
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -111,7 +113,7 @@ def test_layers_on_devices_with_memory_of_their_own_take_no_main_memory(
 
     def devices(kind: str, backend: str) -> None:
         found = [Device(1, f"{backend}0", "imagined", kind, backend)]
-        monkeypatch.setattr("via_sd_local.devices.local_devices", lambda: found)
+        monkeypatch.setattr("via_sd_local.runtime.devices.local_devices", lambda: found)
 
     cpu = guess()
     for kind, backend in (("integrated GPU", "Vulkan"), ("GPU", "MTL")):

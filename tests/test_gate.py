@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from via_sd_local.arrays import Floats
-from via_sd_local.gate import DEFAULT_RULE, ConfidenceRule, JointRule, Region, Rule, Verdict, judge, parse_rule
+from via_sd_local.engine.gate import DEFAULT_RULE, ConfidenceRule, JointRule, Region, Rule, Verdict, judge, parse_rule
 
 JOINT = JointRule(accept=0.6, rewrite=0.8)
 RATIO = ConfidenceRule(accept=0.5, rewrite=0.8)

@@ -14,13 +14,14 @@ import pytest
 import tiny
 from fakes import RandomLanguage, fake_model_drafter, fake_verifier, passes
 
-from via_sd_local import binding, tiers
+from via_sd_local import binding
 from via_sd_local.binding import interrupted, interrupts_after, llama
-from via_sd_local.context import Context
-from via_sd_local.drafters import ModelDrafter
-from via_sd_local.engine import Engine
-from via_sd_local.model import Model
-from via_sd_local.tiers import Verifier
+from via_sd_local.engine.engine import Engine
+from via_sd_local.runtime.context import Context
+from via_sd_local.runtime.model import Model
+from via_sd_local.tiers import verifier as tiers
+from via_sd_local.tiers.drafter import ModelDrafter
+from via_sd_local.tiers.verifier import Verifier
 
 LLAMA = tiny.spec("llama")
 PROMPT = [1 + i % 250 for i in range(1500)]

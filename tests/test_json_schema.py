@@ -10,15 +10,15 @@ import pytest
 import tiny
 from oracle import near_ties
 
-from via_sd_local.drafters import Drafter, ModelDrafter, PromptLookup
-from via_sd_local.engine import Engine
-from via_sd_local.gate import ConfidenceRule
-from via_sd_local.json_schema import grammar_of
-from via_sd_local.model import Model
-from via_sd_local.policy import Mode, Policy
-from via_sd_local.samplers import make_sampler
-from via_sd_local.sampling import SamplingParams
-from via_sd_local.tiers import Verifier
+from via_sd_local.engine.engine import Engine
+from via_sd_local.engine.gate import ConfidenceRule
+from via_sd_local.engine.policy import Mode, Policy
+from via_sd_local.runtime.model import Model
+from via_sd_local.sampling.chain import make_sampler
+from via_sd_local.sampling.json_schema import grammar_of
+from via_sd_local.sampling.sampler import SamplingParams
+from via_sd_local.tiers.drafter import Drafter, ModelDrafter, PromptLookup
+from via_sd_local.tiers.verifier import Verifier
 
 PLACE = {
     "title": "Place",

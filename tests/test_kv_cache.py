@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import tiny
 
-from via_sd_local.context import Context
 from via_sd_local.errors import NativeError
-from via_sd_local.model import Model
-from via_sd_local.placement import Placement
-from via_sd_local.tiers import Verifier
+from via_sd_local.runtime.context import Context
+from via_sd_local.runtime.model import Model
+from via_sd_local.runtime.placement import Placement
+from via_sd_local.tiers.verifier import Verifier
 
 Make = Callable[..., Model]
 # the mask, and whether a full pass can resume from it (it cannot where it begins at layer 0)

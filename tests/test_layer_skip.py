@@ -10,9 +10,9 @@ import pytest
 import tiny
 
 from via_sd_local.binding import get_layer_skip
-from via_sd_local.context import Context
 from via_sd_local.mask import LayerMask
-from via_sd_local.model import Model
+from via_sd_local.runtime.context import Context
+from via_sd_local.runtime.model import Model
 
 PROMPT = [1, *range(260, 283)]
 ATTENTION = [name for name in tiny.SPECS if name not in ("mamba", "jamba")]

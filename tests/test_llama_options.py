@@ -254,7 +254,7 @@ def test_install_makes_every_import_of_llama_cpp_ours() -> None:
         "print(Llama.__module__)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "via_sd_local.llama\n"
+    assert done.stdout == "via_sd_local.dropin.llama\n"
 
 
 def test_verbose_shows_llama_cpps_log_and_quiet_shows_nothing(tiny_path: Path) -> None:

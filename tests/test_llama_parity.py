@@ -18,10 +18,10 @@ from parity_cases import CASES, GEMMA, Case, arguments
 
 from via_sd_local import Llama
 from via_sd_local.binding import import_llama_cpp
-from via_sd_local.context import Context
-from via_sd_local.model import Model
-from via_sd_local.samplers import make_sampler
-from via_sd_local.sampling import SamplingParams
+from via_sd_local.runtime.context import Context
+from via_sd_local.runtime.model import Model
+from via_sd_local.sampling.chain import make_sampler
+from via_sd_local.sampling.sampler import SamplingParams
 
 llama_cpp = import_llama_cpp("llama")
 Answers = dict[str, Any]

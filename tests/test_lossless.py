@@ -14,16 +14,16 @@ import tiny
 from oracle import near_ties
 
 from via_sd_local.binding import llama
-from via_sd_local.chat_format import ChatFormat
-from via_sd_local.drafters import Draft, Drafter, ModelDrafter, PromptLookup
-from via_sd_local.engine import Engine
+from via_sd_local.engine.engine import Engine
+from via_sd_local.engine.policy import Mode, Policy
 from via_sd_local.errors import NativeError
 from via_sd_local.mask import LayerMask
-from via_sd_local.model import Model
-from via_sd_local.policy import Mode, Policy
-from via_sd_local.sampling import SamplingParams
-from via_sd_local.self_drafter import SelfDrafter
-from via_sd_local.tiers import Verifier
+from via_sd_local.runtime.chat_format import ChatFormat
+from via_sd_local.runtime.model import Model
+from via_sd_local.sampling.sampler import SamplingParams
+from via_sd_local.tiers.drafter import Draft, Drafter, ModelDrafter, PromptLookup
+from via_sd_local.tiers.self_drafter import SelfDrafter
+from via_sd_local.tiers.verifier import Verifier
 
 QUESTIONS = [
     "Write two sentences about the sea.",
@@ -202,7 +202,7 @@ def test_the_same_seed_gives_the_same_sampled_text_in_every_lossless_mode(smol_b
 
 def test_tiered_deviates_no_more_than_its_thresholds_let_it(smol_bench: Bench, smollm2_q2: Model) -> None:
     """With thresholds of 1 nothing but the full model decides; with lax ones the slim tier does, and it shows."""
-    from via_sd_local.gate import JointRule
+    from via_sd_local.engine.gate import JointRule
 
     drafter = ModelDrafter(smollm2_q2, smol_bench.model, n_ctx=N_CTX, n_threads=1)
     strict = smol_bench.check(Mode.TIERED, drafter, rule=JointRule(1.0, 1.0))

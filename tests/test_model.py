@@ -12,9 +12,9 @@ import tiny
 from tiny_vocab import Vocab, vocabulary
 
 from via_sd_local.binding import interrupts_after, llama
-from via_sd_local.drafters import ModelDrafter, check_vocabulary
 from via_sd_local.errors import ModelError
-from via_sd_local.model import Model
+from via_sd_local.runtime.model import Model
+from via_sd_local.tiers.drafter import ModelDrafter, check_vocabulary
 
 LLAMA = tiny.spec("llama")
 Make = Callable[..., Model]

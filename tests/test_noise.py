@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare, kstest, pearsonr
 
-from via_sd_local.noise import _STEP, Noise, _mixed
+from via_sd_local.sampling.noise import _STEP, Noise, _mixed
 
 N = 50_000
 

@@ -15,12 +15,12 @@ from dropin import Make, text_of
 from fakes import RandomLanguage, expected_text
 from generations import DRAFTING, LOSSLESS, PROMPT, build, tokens_of
 
-from via_sd_local import drafting
-from via_sd_local.drafters import Draft, Drafter, Hints
-from via_sd_local.engine import Engine
-from via_sd_local.policy import Mode, Policy
-from via_sd_local.sampling import SamplingParams
-from via_sd_local.stats import PassCount
+from via_sd_local.engine import drafting
+from via_sd_local.engine.engine import Engine
+from via_sd_local.engine.policy import Mode, Policy
+from via_sd_local.engine.stats import PassCount
+from via_sd_local.sampling.sampler import SamplingParams
+from via_sd_local.tiers.drafter import Draft, Drafter, Hints
 
 make = dropin.make
 tiny_path = dropin.tiny_path

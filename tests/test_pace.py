@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 import tiny
 
-from via_sd_local import measure
-from via_sd_local.costs import Costs
-from via_sd_local.drafters import ModelDrafter, PromptLookup
-from via_sd_local.engine import Engine
-from via_sd_local.model import Model
-from via_sd_local.pace import Acceptance, Pace
-from via_sd_local.policy import Mode, Policy
-from via_sd_local.sampling import SamplingParams
-from via_sd_local.tiers import Verifier
+from via_sd_local.engine import measure
+from via_sd_local.engine.costs import Costs
+from via_sd_local.engine.engine import Engine
+from via_sd_local.engine.pace import Acceptance, Pace
+from via_sd_local.engine.policy import Mode, Policy
+from via_sd_local.runtime.model import Model
+from via_sd_local.sampling.sampler import SamplingParams
+from via_sd_local.tiers.drafter import ModelDrafter, PromptLookup
+from via_sd_local.tiers.verifier import Verifier
 
 # milliseconds of a Q4_0 model of 1.5 billion parameters on two threads of one CPU
 STAIRCASE = {1: 119, 2: 124, 3: 143, 4: 107, 5: 144, 8: 195, 16: 268, 32: 521}

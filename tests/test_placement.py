@@ -15,17 +15,18 @@ import pytest
 import tiny
 from commands import Run, assert_refused
 
-from via_sd_local import binding, devices
-from via_sd_local import model as model_module
-from via_sd_local.context import Context
-from via_sd_local.devices import Device
-from via_sd_local.drafters import ModelDrafter
+from via_sd_local import binding
+from via_sd_local.cli.options import add_settings, settings_from
 from via_sd_local.errors import NativeError
-from via_sd_local.model import Model
-from via_sd_local.options import add_settings, settings_from
-from via_sd_local.placement import DEFAULT, FLASH_ATTN, Placement, parse_shares
-from via_sd_local.session import Session
-from via_sd_local.settings import Settings
+from via_sd_local.runtime import devices
+from via_sd_local.runtime import model as model_module
+from via_sd_local.runtime.context import Context
+from via_sd_local.runtime.devices import Device
+from via_sd_local.runtime.model import Model
+from via_sd_local.runtime.placement import DEFAULT, FLASH_ATTN, Placement, parse_shares
+from via_sd_local.session.session import Session
+from via_sd_local.session.settings import Settings
+from via_sd_local.tiers.drafter import ModelDrafter
 
 files, run, answer = commands.files, commands.run, commands.answer
 Make = Callable[..., Model]
@@ -161,7 +162,7 @@ def test_mmap_and_mlock_are_one_load_mode(mmap: bool, mlock: bool, mode: int) ->
 
 
 def test_the_names_of_cache_types_are_those_of_ggml() -> None:
-    from via_sd_local.placement import CACHE_TYPES, FLASH_ATTN
+    from via_sd_local.runtime.placement import CACHE_TYPES, FLASH_ATTN
 
     name = binding.declare(devices._base, "ggml_type_name", [devices.ctypes.c_int], devices.ctypes.c_char_p)
     assert [name(number).decode() for number in CACHE_TYPES.values()] == list(CACHE_TYPES)

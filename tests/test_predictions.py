@@ -13,11 +13,11 @@ import tiny
 from profiles_made import level
 from test_benchmarks import load
 
-from via_sd_local.engine import Engine
-from via_sd_local.fingerprint import Fingerprint
-from via_sd_local.generation import Step
-from via_sd_local.machine import machine
-from via_sd_local.profile import CostTable, Speeds
+from via_sd_local.engine.engine import Engine
+from via_sd_local.engine.generation import Step
+from via_sd_local.profiles.machine import machine
+from via_sd_local.profiles.profile import CostTable, Speeds
+from via_sd_local.runtime.fingerprint import Fingerprint
 
 TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
 SECONDS = {kind: {"1": 0.01, "16": 0.02} for kind in ("draft", "full", "slim", "resume")}

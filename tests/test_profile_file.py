@@ -12,9 +12,9 @@ from typing import Any
 import profiles_made
 import pytest
 
+from via_sd_local.engine.gate import ConfidenceRule, JointRule
 from via_sd_local.errors import ModelError
-from via_sd_local.gate import ConfidenceRule, JointRule
-from via_sd_local.profile import dump, load, parse, write
+from via_sd_local.profiles.profile import dump, load, parse, write
 
 
 def test_it_reads_back_as_it_was_written(tmp_path: Path) -> None:

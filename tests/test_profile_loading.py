@@ -15,17 +15,19 @@ import pytest
 from commands import Run, assert_refused
 from profiles_made import SECONDS, level
 
-from via_sd_local import Llama, measure, profiles
-from via_sd_local.costs import Costs
+from via_sd_local import Llama
+from via_sd_local.engine import measure
+from via_sd_local.engine.costs import Costs
+from via_sd_local.engine.gate import JointRule
+from via_sd_local.engine.policy import Mode
 from via_sd_local.errors import ModelError
-from via_sd_local.fingerprint import Fingerprint
-from via_sd_local.gate import JointRule
-from via_sd_local.machine import machine
 from via_sd_local.mask import LayerMask
-from via_sd_local.policy import Mode
-from via_sd_local.profile import CostTable
-from via_sd_local.session import Session
-from via_sd_local.settings import Settings
+from via_sd_local.profiles import store as profiles
+from via_sd_local.profiles.machine import machine
+from via_sd_local.profiles.profile import CostTable
+from via_sd_local.runtime.fingerprint import Fingerprint
+from via_sd_local.session.session import Session
+from via_sd_local.session.settings import Settings
 
 answer, files, run = commands.answer, commands.files, commands.run
 LEVELS = (level(0.02, "sd", "joint:0.9,0.9", 28.0), level(0.05, "tiered", "joint:0,0", 35.0))

@@ -7,8 +7,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from via_sd_local import race
-from via_sd_local.race import Race
+from via_sd_local.engine import race
+from via_sd_local.engine.race import Race
 
 
 def run(one: Race, blocks: int, seconds: dict[str, float], noise: float = 0.0, seed: int = 0) -> list[str]:

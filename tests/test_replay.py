@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 import tiny
 
-from via_sd_local.costs import Costs
-from via_sd_local.drafters import Draft, Drafter, Hints, ModelDrafter
-from via_sd_local.engine import Engine
+from via_sd_local.calibration.recording import Recording, record
+from via_sd_local.calibration.replay import replay
+from via_sd_local.engine.costs import Costs
+from via_sd_local.engine.engine import Engine
+from via_sd_local.engine.gate import ConfidenceRule, JointRule
+from via_sd_local.engine.policy import Mode, Policy
 from via_sd_local.errors import ModelError
-from via_sd_local.gate import ConfidenceRule, JointRule
 from via_sd_local.mask import LayerMask
-from via_sd_local.model import Model
-from via_sd_local.policy import Mode, Policy
-from via_sd_local.recording import Recording, record
-from via_sd_local.replay import replay
-from via_sd_local.tiers import Recorder, Verifier
+from via_sd_local.runtime.model import Model
+from via_sd_local.tiers.drafter import Draft, Drafter, Hints, ModelDrafter
+from via_sd_local.tiers.verifier import Recorder, Verifier
 
 PROMPTS = ([1, 2, 3], [4, 5, 6, 7], [8])
 COSTS = Costs({"full": {1: 10, 4: 12, 16: 24}, "slim": {1: 5, 4: 6, 16: 12}, "resume": {1: 6, 16: 18}, "draft": {1: 1}})

@@ -10,14 +10,15 @@ import tiny
 from fakes import fake_verifier
 from generations import PROMPT
 
-from via_sd_local import binding, session
-from via_sd_local.costs import Costs, ResumeChoice
-from via_sd_local.engine import Engine
-from via_sd_local.model import Model
-from via_sd_local.pace import Pace
-from via_sd_local.policy import Mode, Policy
-from via_sd_local.settings import Settings
-from via_sd_local.tiers import Verifier
+from via_sd_local import binding
+from via_sd_local.engine.costs import Costs, ResumeChoice
+from via_sd_local.engine.engine import Engine
+from via_sd_local.engine.pace import Pace
+from via_sd_local.engine.policy import Mode, Policy
+from via_sd_local.runtime.model import Model
+from via_sd_local.session import session
+from via_sd_local.session.settings import Settings
+from via_sd_local.tiers.verifier import Verifier
 
 CHEAP = Costs({"full": {1: 1.0, 32: 1.3}, "resume": {1: 0.6, 32: 0.9}})
 DEAR = Costs({"full": {1: 1.0, 32: 1.3}, "resume": {1: 1.6, 32: 1.9}})
@@ -106,7 +107,7 @@ def test_logits_and_layer_inputs_are_read_once_a_pass(
         read = getattr(owner, name)
         monkeypatch.setattr(owner, name, lambda *args: (reads.append(name), read(*args))[1])
 
-    from via_sd_local import context
+    from via_sd_local.runtime import context
 
     count(binding.llama, "llama_get_logits")
     count(context, "get_layer_input")

@@ -12,15 +12,15 @@ import tiny
 from fakes import RandomLanguage, expected_text
 from generations import DRAFTING, PROMPT, build, tokens_of
 
-from via_sd_local.drafter_adapter import LlamaDraftModelDrafter
-from via_sd_local.drafters import Draft, Drafter, ModelDrafter, PromptLookup
-from via_sd_local.engine import Engine
+from via_sd_local.engine.engine import Engine
+from via_sd_local.engine.policy import Mode, Policy
 from via_sd_local.errors import NativeError
 from via_sd_local.mask import LayerMask
-from via_sd_local.model import Model
-from via_sd_local.policy import Mode, Policy
-from via_sd_local.self_drafter import SelfDrafter
-from via_sd_local.tiers import Tracked, Verifier
+from via_sd_local.runtime.model import Model
+from via_sd_local.tiers.drafter import Draft, Drafter, ModelDrafter, PromptLookup
+from via_sd_local.tiers.llama_cpp_drafter import LlamaDraftModelDrafter
+from via_sd_local.tiers.self_drafter import SelfDrafter
+from via_sd_local.tiers.verifier import Tracked, Verifier
 
 
 def failing(tracked: Tracked, monkeypatch: pytest.MonkeyPatch, nth: int | None) -> list[int]:

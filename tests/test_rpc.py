@@ -15,14 +15,16 @@ import tiny
 from commands import Run, assert_refused
 from rpc_servers import Server, answering, free_port, running, wait_for
 
-from via_sd_local import binding, devices, rpc, rpc_command
-from via_sd_local.context import Context
+from via_sd_local import binding
+from via_sd_local.cli import rpc as rpc_command
 from via_sd_local.errors import ModelError, NativeError
-from via_sd_local.model import Model
-from via_sd_local.placement import Placement
-from via_sd_local.session import Session
-from via_sd_local.settings import Settings
-from via_sd_local.tiers import Verifier
+from via_sd_local.runtime import devices, rpc
+from via_sd_local.runtime.context import Context
+from via_sd_local.runtime.model import Model
+from via_sd_local.runtime.placement import Placement
+from via_sd_local.session.session import Session
+from via_sd_local.session.settings import Settings
+from via_sd_local.tiers.verifier import Verifier
 
 pytestmark = pytest.mark.skipif("ggml-rpc" not in binding.build_info()["backends"], reason="built without RPC")
 files, run, answer = commands.files, commands.run, commands.answer
@@ -126,7 +128,7 @@ def test_servers_devices_can_be_chosen_by_name(servers: list[Server], tiny_model
 
 
 def _chosen(placement: Placement, remote: list[devices.Device]) -> list[devices.Device]:
-    from via_sd_local.model import _devices
+    from via_sd_local.runtime.model import _devices
 
     return _devices(placement, remote)
 

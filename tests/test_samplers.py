@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import tiny
 
-from via_sd_local.drafters import Drafter, ModelDrafter, PromptLookup
-from via_sd_local.engine import Engine
-from via_sd_local.gate import ConfidenceRule
-from via_sd_local.model import Model
-from via_sd_local.policy import Mode, Policy
-from via_sd_local.samplers import ChainSampler, make_sampler
-from via_sd_local.sampling import SamplingParams, TemperatureSampler
-from via_sd_local.tiers import Verifier
+from via_sd_local.engine.engine import Engine
+from via_sd_local.engine.gate import ConfidenceRule
+from via_sd_local.engine.policy import Mode, Policy
+from via_sd_local.runtime.model import Model
+from via_sd_local.sampling.chain import ChainSampler, make_sampler
+from via_sd_local.sampling.sampler import SamplingParams, TemperatureSampler
+from via_sd_local.tiers.drafter import Drafter, ModelDrafter, PromptLookup
+from via_sd_local.tiers.verifier import Verifier
 
 LLAMA = tiny.spec("llama")
 PROMPT = [1, *range(260, 272)]

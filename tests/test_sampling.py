@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from via_sd_local.sampling import Shown, TemperatureSampler
+from via_sd_local.sampling.sampler import Shown, TemperatureSampler
 
 LOGITS = np.array([1.0, -2.0, 3.0, 0.5, 2.5, -np.inf], np.float32)
 

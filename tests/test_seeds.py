@@ -14,12 +14,12 @@ from dropin import Make, joined, text_of
 from fakes import Language, RandomLanguage
 from generations import DRAFTERS, DRAFTING, PROMPT, build, tokens_of
 
-from via_sd_local.engine import Engine
-from via_sd_local.gate import ConfidenceRule
+from via_sd_local.engine.engine import Engine
+from via_sd_local.engine.gate import ConfidenceRule
+from via_sd_local.engine.policy import Mode, Policy
 from via_sd_local.mask import LayerMask
-from via_sd_local.policy import Mode, Policy
-from via_sd_local.sampling import SamplingParams
-from via_sd_local.self_drafter import SelfDrafter
+from via_sd_local.sampling.sampler import SamplingParams
+from via_sd_local.tiers.self_drafter import SelfDrafter
 
 make = dropin.make
 tiny_path = dropin.tiny_path

@@ -13,16 +13,16 @@ import tiny
 from fakes import RandomLanguage, Script, expected_text, fake_verifier
 from generations import COUNT, DRAFTING, LOSSLESS, PROMPT, START, generate, tokens_of
 
-from via_sd_local.drafters import Hints
-from via_sd_local.engine import Engine
-from via_sd_local.gate import JointRule
+from via_sd_local.engine.engine import Engine
+from via_sd_local.engine.gate import JointRule
+from via_sd_local.engine.measure import measure
+from via_sd_local.engine.policy import Mode, Policy
 from via_sd_local.mask import LayerMask
-from via_sd_local.measure import measure
-from via_sd_local.model import Model
-from via_sd_local.policy import Mode, Policy
-from via_sd_local.sampling import SamplingParams
-from via_sd_local.self_drafter import SelfDrafter
-from via_sd_local.tiers import Verifier
+from via_sd_local.runtime.model import Model
+from via_sd_local.sampling.sampler import SamplingParams
+from via_sd_local.tiers.drafter import Hints
+from via_sd_local.tiers.self_drafter import SelfDrafter
+from via_sd_local.tiers.verifier import Verifier
 
 DEEP = LayerMask.parse("1-3", 4)
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import tiny
 
-from via_sd_local.drafters import ModelDrafter, PromptLookup
 from via_sd_local.errors import ModelError
-from via_sd_local.session import Session
-from via_sd_local.settings import Settings
+from via_sd_local.session.session import Session
+from via_sd_local.session.settings import Settings
+from via_sd_local.tiers.drafter import ModelDrafter, PromptLookup
 
 LLAMA = tiny.spec("llama")
 PROMPT = [1, *range(260, 290)]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from via_sd_local.policy import Mode, Policy
-from via_sd_local.settings import Settings
+from via_sd_local.engine.policy import Mode, Policy
+from via_sd_local.session.settings import Settings
 
 DRAFT = {"draft": "small.gguf"}
 LOOKUP = {"drafter": "lookup"}

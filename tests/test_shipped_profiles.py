@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from via_sd_local.catalog import resolve
+from via_sd_local.catalog.catalog import resolve
 from via_sd_local.errors import ModelError
-from via_sd_local.fingerprint import Fingerprint
 from via_sd_local.mask import LayerMask
-from via_sd_local.profile import LEVELS, load
+from via_sd_local.profiles.profile import LEVELS, load
+from via_sd_local.runtime.fingerprint import Fingerprint
 
 FOLDER = Path(__file__).parent.parent / "models" / "profiles"
 SHIPPED = sorted(FOLDER.glob("*.json"))

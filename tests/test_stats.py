@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from via_sd_local.stats import PassCount, Stats
+from via_sd_local.engine.stats import PassCount, Stats
 
 
 def test_a_pass_counts_its_calls_tokens_and_seconds_under_its_kind() -> None:

@@ -13,13 +13,14 @@ import testbeds
 import tiny
 from testbeds import SAME, Build
 
-from via_sd_local import testbed, testbed_build
 from via_sd_local.binding import llama
-from via_sd_local.gguf_copy import GgufFile
 from via_sd_local.mask import LayerMask
-from via_sd_local.model import Model
-from via_sd_local.testbed import Dims, stack
-from via_sd_local.tiers import Verifier
+from via_sd_local.runtime.model import Model
+from via_sd_local.testbed import build as testbed_build
+from via_sd_local.testbed import recipe as testbed
+from via_sd_local.testbed.gguf_copy import GgufFile
+from via_sd_local.testbed.recipe import Dims, stack
+from via_sd_local.tiers.verifier import Verifier
 
 build = testbeds.build
 exact_attention = testbeds.exact_attention

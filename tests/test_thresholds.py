@@ -12,7 +12,7 @@ from via_sd_local.calibration.evidence import (
     upper_bound,
 )
 from via_sd_local.calibration.thresholds import Outcome, Try, calibrate, candidates, walk
-from via_sd_local.gate import RULES, JointRule, Rule
+from via_sd_local.engine.gate import RULES, JointRule, Rule
 
 LEVELS = (0.01, 0.02, 0.05, 0.10)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from via_sd_local.top_logits import TopLogits
+from via_sd_local.calibration.top_logits import TopLogits
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from via_sd_local.calibration.verdict import decide
-from via_sd_local.policy import Mode
+from via_sd_local.calibration.recommendation import decide
+from via_sd_local.engine.policy import Mode
 
 PLAIN, SD, EXACT, TIERED = Mode.PLAIN, Mode.SD, Mode.EXACT, Mode.TIERED
 

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 import tiny
 
-from via_sd_local.cli import main
-from via_sd_local.context import Context
+from via_sd_local.cli.main import main
 from via_sd_local.mask import LayerMask
-from via_sd_local.model import Model
-from via_sd_local.placement import DEFAULT, Placement
+from via_sd_local.runtime.context import Context
+from via_sd_local.runtime.model import Model
+from via_sd_local.runtime.placement import DEFAULT, Placement
 
 TOKENS = [(37 * i) % 320 for i in range(30)]
 SAME = ["--embed", "64", "--ffn", "96", "--kv-heads", "2"]  # the dimensions of tiny.spec("llama")

@@ -1,1 +1,1 @@
-"""From recorded answers to a routing profile: evidence, thresholds, verdict, and the command that runs it all."""
+"""Calibration: the search for a mask, the choice of thresholds, and the routing profile of a pair."""

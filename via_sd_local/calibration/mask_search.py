@@ -7,21 +7,21 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from ..costs import Costs
-from ..dimr.answers import Answer
-from ..dimr.evaluation import Evaluator
-from ..dimr.objective import Objective, agreement
-from ..dimr.search import Budget, Progress, search
-from ..dimr.speed import Shares, speed_worth
+from ..engine.costs import Costs
+from ..engine.policy import Mode, Policy
 from ..mask import LayerMask
-from ..model import Model
-from ..policy import Mode, Policy
-from ..profile import Point, SearchSummary
-from ..recording import Recorded, Recording
-from ..replay import replay
-from ..top_logits import TopLogits
+from ..profiles.profile import Point, SearchSummary
+from ..runtime.model import Model
 from .bars import Bars
+from .dimr.answers import Answer
+from .dimr.evaluation import Evaluator
+from .dimr.objective import Objective, agreement
+from .dimr.search import Budget, Progress, search
+from .dimr.speed import Shares, speed_worth
 from .plan import Plan
+from .recording import Recorded, Recording
+from .replay import replay
+from .top_logits import TopLogits
 from .work import Work
 
 _TOKENS = 32  # of each answer that masks are tried on: many masks teach more than many tokens

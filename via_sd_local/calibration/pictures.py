@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from ..mask import LayerMask
-from ..profile import Profile
+from ..profiles.profile import Profile
 
 LEAST = 1e-4  # costs below are drawn as this
 KEPT, SKIPPED, LOSSLESS, TIERED = "#c9d6df", "#d1495b", "#30638e", "#d1495b"

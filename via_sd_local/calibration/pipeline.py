@@ -12,27 +12,27 @@ from pathlib import Path
 
 from .. import __version__
 from ..binding import build_info
-from ..catalog import resolve
-from ..context import N_BATCH, default_threads
-from ..costs import Costs
-from ..dimr.answers import Answer, answers, from_json, to_json
-from ..dimr.evaluation import teacher_forced
-from ..dimr.texts import Prompt, load_texts, split
-from ..drafters import ModelDrafter, check_vocabulary
+from ..catalog.catalog import resolve
+from ..engine.costs import Costs
 from ..errors import ModelError
-from ..fingerprint import Fingerprint
-from ..footprint import plan_of
-from ..machine import machine
 from ..mask import LayerMask
-from ..memory_check import check_memory
-from ..model import Model
-from ..placement import DEFAULT
-from ..profile import VERSION, CostTable, Profile, Texts
-from ..recording import Recording, record
-from ..tiers import Verifier
+from ..profiles.machine import machine
+from ..profiles.profile import VERSION, CostTable, Profile, Texts
+from ..runtime.context import N_BATCH, default_threads
+from ..runtime.fingerprint import Fingerprint
+from ..runtime.footprint import plan_of
+from ..runtime.memory_check import check_memory
+from ..runtime.model import Model
+from ..runtime.placement import DEFAULT
+from ..tiers.drafter import ModelDrafter, check_vocabulary
+from ..tiers.verifier import Verifier
 from .bars import Bars
+from .dimr.answers import Answer, answers, from_json, to_json
+from .dimr.evaluation import teacher_forced
+from .dimr.texts import Prompt, load_texts, split
 from .mask_search import Found, find_mask
 from .plan import Plan
+from .recording import Recording, record
 from .stages import Tiers, compare, time_passes
 from .work import Work
 

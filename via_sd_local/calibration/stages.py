@@ -7,20 +7,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..costs import Costs
-from ..dimr import objective
-from ..drafters import Drafter
-from ..gate import RULES, ConfidenceRule, JointRule, Rule
-from ..measure import measure
-from ..policy import Mode, Policy
-from ..profile import LEVELS, Agreement, Delta, Level, Speeds, Thresholds
-from ..recording import Recording
-from ..replay import replay
-from ..tiers import Verifier
-from ..top_logits import TopLogits
-from . import thresholds as search
+from ..engine.costs import Costs
+from ..engine.gate import RULES, ConfidenceRule, JointRule, Rule
+from ..engine.measure import measure
+from ..engine.policy import Mode, Policy
+from ..profiles.profile import LEVELS, Agreement, Delta, Level, Speeds, Thresholds
+from ..tiers.drafter import Drafter
+from ..tiers.verifier import Verifier
+from . import thresholds
+from .dimr import objective
+from .recommendation import Verdict, decide
+from .recording import Recording
+from .replay import replay
 from .thresholds import Chosen, Outcome
-from .verdict import Verdict, decide
+from .top_logits import TopLogits
 
 ROUND_SECONDS = 20.0  # at most, each
 _EXACT_RULES: tuple[Rule, ...] = (
@@ -112,10 +112,10 @@ def compare(searched: Recording, held_out: Recording, costs: Costs, heard: Progr
     exact: dict[Rule, float] = {rule: speed(Policy(Mode.EXACT, rule=rule)) for rule in _EXACT_RULES}
     best = max(exact, key=lambda rule: exact[rule])
 
-    def attempt(answers: Recording) -> search.Try:
+    def attempt(answers: Recording) -> thresholds.Try:
         return lambda rule, level: tiered(answers, costs, Policy(Mode.TIERED, rule=rule, max_deviation=level))
 
-    chosen = search.calibrate(attempt(searched), attempt(held_out), LEVELS, RULES, heard)
+    chosen = thresholds.calibrate(attempt(searched), attempt(held_out), LEVELS, RULES, heard)
     tables: dict[float, dict[str, Thresholds]] = {}
     smaller: dict[str, Thresholds] = {}
     for level in sorted(chosen):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..mask import LayerMask
-from ..profile import Level, Profile
+from ..profiles.profile import Level, Profile
 
 TIERS = {
     "p-q": "the draft agrees with the full model",

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ..gate import RULES, ConfidenceRule, JointRule, RatioRule, Rule
+from ..engine.gate import RULES, ConfidenceRule, JointRule, RatioRule, Rule
 from .evidence import CONFIDENCE, discounted_bound, least_evidence
 
 

@@ -17,8 +17,8 @@ try:
 except ImportError:  # Windows, where two calibrations at once are not told apart
     fcntl = None  # type: ignore[assignment]
 
-from .. import catalog
 from ..errors import ModelError
+from ..files import cache_folder
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ class Work:
     def __init__(self, key: Any) -> None:
         """`key` is what everything in the folder depends on, as JSON data."""
         digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
-        self.folder = catalog.models_folder().parent / "calibration" / digest
+        self.folder = cache_folder() / "calibration" / digest
         self._warned = False
 
     @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from .. import console
+from ..cli import console
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from ..tiers import Verifier
+from ..tiers.verifier import Verifier
 
 _PASSES = 3
 _SIMILAR = 256  # tokens of context by which a measurement may be off

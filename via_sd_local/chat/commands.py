@@ -10,8 +10,8 @@ from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from ..policy import Mode
-from ..settings import MODES, Settings
+from ..engine.policy import Mode
+from ..session.settings import MODES, Settings
 from .conversation import Conversation
 from .status import flat
 
@@ -65,7 +65,7 @@ def completions(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _drafts() -> list[str]:
-    from ..catalog import listing
+    from ..catalog.catalog import listing
 
     return ["lookup", "none", *(entry.name for entry in listing() if entry.path)]
 

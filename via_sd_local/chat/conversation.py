@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..chat_format import Message
+    from ..runtime.chat_format import Message
 
 MIN_ANSWER = 64  # tokens of context that a prompt leaves free, or the oldest turns go
 _FORMAT = "via_sd_local chat 1"

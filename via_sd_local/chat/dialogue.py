@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
-from ..chat_format import ChatFormat
-from ..generation import FinishReason, Tier
-from ..sampling import SamplingParams
-from ..session import Session
+from ..engine.generation import FinishReason, Tier
+from ..engine.watch import Watcher
+from ..runtime.chat_format import ChatFormat
+from ..sampling.sampler import SamplingParams
+from ..session.session import Session
 from ..text import Utf8Stream
-from ..tiers import common_prefix
-from ..watch import Watcher
+from ..tiers.verifier import common_prefix
 from .conversation import Conversation
 
 LONG = 1000  # tokens of a message that take a while to read

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..generation import Tier
+from ..engine.generation import Tier
 from .dialogue import Piece
 
 if TYPE_CHECKING:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..catalog import FolderError, is_known, listing, pull, resolve
+from ..catalog.catalog import FolderError, is_known, listing, pull, resolve
 from ..errors import ModelError
-from ..settings import Settings
+from ..session.settings import Settings
 
 
 def fetch_missing(settings: Settings) -> None:

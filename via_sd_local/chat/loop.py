@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..binding import interrupts_after
 from ..errors import ViaSdError
-from ..sampling import SamplingParams
+from ..sampling.sampler import SamplingParams
 from .baseline import PlainSpeed
 from .commands import Leave, carry_out, is_command
 from .dialogue import Dialogue

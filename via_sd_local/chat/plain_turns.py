@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..arrays import Floats
-from ..model import Model
+from ..engine.watch import Flow
+from ..runtime.model import Model
 from ..text import StopStrings, Utf8Stream
-from ..watch import Flow
 
 TEMPLATE = (
     "{% for message in messages %}"

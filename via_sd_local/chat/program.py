@@ -7,7 +7,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..options import add_sampling, add_settings, sampling_from, settings_from
+from ..cli.options import add_sampling, add_settings, sampling_from, settings_from
 from ..text import read_text
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ def start(argv: list[str] | None) -> int:
     if piped == "":
         return 0
 
-    from ..chat_format import ChatFormat
-    from ..session import Session
+    from ..runtime.chat_format import ChatFormat
+    from ..session.session import Session
     from . import plain_turns
     from .conversation import Conversation
     from .dialogue import Dialogue

@@ -15,7 +15,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.output import ColorDepth
 
-from ..catalog import models_folder
+from ..files import cache_folder
 from .commands import completions
 from .display import no_color
 from .reader import PROMPT, Discarded
@@ -97,7 +97,7 @@ class _History(FileHistory):
 
 def _history() -> History:
     """What was asked before, in the cache folder, for the user's eyes only; in memory where that is not possible."""
-    path = models_folder().parent / "chat_history"
+    path = cache_folder() / "chat_history"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))

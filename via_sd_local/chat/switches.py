@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..placement import DEFAULT
-from ..policy import Mode
-from ..settings import MODES, Settings
+from ..engine.policy import Mode
+from ..runtime.placement import DEFAULT
+from ..session.settings import MODES, Settings
 
 _SLIM = (Mode.EXACT.value, Mode.TIERED.value)
 

@@ -1,1 +1,0 @@
-"""What the drop-in `Llama` is made of."""

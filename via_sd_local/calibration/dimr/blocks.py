@@ -1,0 +1,124 @@
+"""Many blocks of one text in a single batch, each after the full model's K/V of what precedes it.
+
+Sequence 0 holds the text's K/V. A block that begins at position i is a sequence of its own which shares the first i
+cells with sequence 0, so blocks do not see each other, and a batch of all of them costs far less than one of each.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ...arrays import Floats
+from ...binding import get_layer_input, llama, set_layer_input
+from ...errors import NativeError
+from ...runtime.context import N_BATCH, Context
+from ...runtime.model import Model
+
+State: TypeAlias = npt.NDArray[np.uint8]
+
+MOST_BLOCKS = 128  # in one batch; llama.cpp allows 256 sequences
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Consecutive inputs of a text: `start` is the position of the first one, `rows` which inputs they are."""
+
+    start: int
+    rows: slice
+
+    def __len__(self) -> int:
+        return int(self.rows.stop - self.rows.start)
+
+
+def cut(start: int, n: int, block: int) -> list[list[Block]]:
+    """`n` inputs from position `start` on, in blocks, grouped into batches that one decode takes."""
+    blocks = [Block(start + begin, slice(begin, min(n, begin + block))) for begin in range(0, n, block)]
+    most = max(1, min(MOST_BLOCKS, N_BATCH // block))
+    return [blocks[begin : begin + most] for begin in range(0, len(blocks), most)]
+
+
+class BlockContext(Context):
+    """A context for one text and blocks beside it."""
+
+    def __init__(self, model: Model, *, n_ctx: int, n_threads: int | None, blocks: int) -> None:
+        """`n_ctx` counts the text's cells and those of all blocks of a batch."""
+        super().__init__(model, n_ctx=n_ctx, n_threads=n_threads, sequences=1 + blocks)
+        self._token_batch = llama.llama_batch_init(N_BATCH, 0, 1)
+        self._embedding_batch: llama.llama_batch | None = None
+
+    def close(self) -> None:
+        if self._handle is not None:
+            llama.llama_batch_free(self._token_batch)
+            if self._embedding_batch is not None:
+                llama.llama_batch_free(self._embedding_batch)
+        super().close()
+
+    def decode_blocks(self, inputs: npt.NDArray[np.int32] | Floats, blocks: Sequence[Block]) -> Floats:
+        """Decode blocks beside the text in sequence 0, and forget them.
+
+        `inputs` are tokens `[n]` or hidden states `[n, n_embd]`. Returns the logits of each, `[n, n_vocab]`, which are
+        valid until the next call. Raises NativeError; `load` then makes the cache known again.
+        """
+        n = len(inputs)
+        assert 0 < n <= N_BATCH
+        assert n == sum(map(len, blocks))
+        memory = llama.llama_get_memory(self.handle)
+        if inputs.ndim == 1:
+            batch = self._token_batch
+            np.ctypeslib.as_array(batch.token, shape=(n,))[:] = inputs
+        else:
+            if self._embedding_batch is None:
+                self._embedding_batch = llama.llama_batch_init(N_BATCH, self.model.n_embd, 1)
+            batch = self._embedding_batch
+            np.ctypeslib.as_array(batch.embd, shape=(n, self.model.n_embd))[:] = inputs
+        batch.n_tokens = n
+        np.ctypeslib.as_array(batch.logits, shape=(n,))[:] = 1
+        np.ctypeslib.as_array(batch.n_seq_id, shape=(n,))[:] = 1
+        positions = np.ctypeslib.as_array(batch.pos, shape=(n,))
+        cell = 0
+        for sequence, block in enumerate(blocks, 1):
+            llama.llama_memory_seq_cp(memory, 0, sequence, 0, block.start)
+            positions[cell : cell + len(block)] = np.arange(block.start, block.start + len(block))
+            for _ in range(len(block)):
+                batch.seq_id[cell][0] = sequence
+                cell += 1
+        try:
+            return self._run(batch, blocks[0].start, n)
+        finally:
+            sequences = range(1, len(blocks) + 1)
+            if not all(llama.llama_memory_seq_rm(memory, sequence, -1, -1) for sequence in sequences):
+                raise NativeError(f"{self.model.path.name}: the KV cache cannot forget a block")
+
+    def save(self) -> State:
+        """The K/V of the text, beyond sliding windows too (llama.cpp's state of one sequence leaves that out)."""
+        size = llama.llama_state_get_size(self.handle)
+        state = np.empty(size, np.uint8)
+        if llama.llama_state_get_data(self.handle, _bytes_of(state), size) != size:
+            raise NativeError(f"{self.model.path.name}: llama.cpp cannot save the K/V of a text")
+        return state
+
+    def load(self, state: State) -> None:
+        """Forget everything but what `save` returned."""
+        if llama.llama_state_set_data(self.handle, _bytes_of(state), len(state)) != len(state):
+            raise NativeError(f"{self.model.path.name}: llama.cpp cannot restore the K/V of a text")
+
+    def record(self, layers: Sequence[int], wanted: bool) -> None:
+        """Record the hidden states that enter these layers, or stop that."""
+        for layer in layers:
+            set_layer_input(self.handle, layer, wanted)
+
+    def recorded(self, layer: int, n: int) -> Floats | None:
+        """Those of the last batch, `[n, n_embd]`, copied; None if the architecture does not record them."""
+        pointer = get_layer_input(self.handle, layer)
+        return np.ctypeslib.as_array(pointer, shape=(n, self.model.n_embd)).copy() if pointer else None
+
+
+def _bytes_of(state: State) -> ctypes.Array[ctypes.c_uint8]:
+    pointer: ctypes.Array[ctypes.c_uint8] = state.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))  # type: ignore[assignment]
+    return pointer

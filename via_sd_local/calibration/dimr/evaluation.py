@@ -1,0 +1,214 @@
+"""Runs masks over the calibration text, block by block as at run time, beside the full model.
+
+Each block of a few answer tokens sees the full model's K/V of everything before it and the slim model's own inside.
+The full model is run in batches of the same shapes, so that differences are the mask's and not the kernels'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+
+from ...arrays import Floats
+from ...mask import LayerMask
+from ...runtime.context import Context
+from ...runtime.model import Model
+from ..top_logits import Tokens, TopLogits
+from .answers import Answer
+from .blocks import Block, BlockContext, State, cut
+from .objective import Score, score, with_rest
+
+DEFAULT_BLOCK = 6
+QUICK_TEXTS = 5  # that a quick score reads, evenly spaced among all
+_INPUT_BYTES = 256 << 20  # for hidden states from which masks that begin late are resumed
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Text:
+    """An answer's inputs: the prompt's last token and all of the answer but its last one."""
+
+    inputs: Tokens
+    batches: list[list[Block]]
+    state: State
+    first: int  # of its rows among all
+    entering: list[dict[int, Floats]] = field(default_factory=list)  # by batch: layer -> [n, n_embd]
+
+    def rows(self, batch: Sequence[Block]) -> slice:
+        return slice(batch[0].rows.start, batch[-1].rows.stop)
+
+
+class Evaluator:
+    """The slim model of any mask over some answers; `close` frees its context.
+
+    Rows count the answers' tokens one after the other: row i holds what predicts `tokens[i]`.
+    """
+
+    def __init__(
+        self, model: Model, answers: Sequence[Answer], *, block: int = DEFAULT_BLOCK, n_threads: int | None = None
+    ) -> None:
+        """Compute the full model's K/V and distributions; ValueError for no answers or a block below 1."""
+        if not answers:
+            raise ValueError("there are no answers to evaluate masks on; give at least one prompt")
+        if not 1 <= block <= 64:
+            raise ValueError(f"block is {block}; blocks have 1 to 64 tokens")
+        self.model = model
+        self.tokens: Tokens = np.concatenate([np.array(answer.tokens, np.int32) for answer in answers])
+        self.starts = np.cumsum([0, *(len(answer.tokens) for answer in answers)])[:-1].tolist()
+        plans = [cut(len(answer.prompt_tokens) - 1, len(answer.tokens), block) for answer in answers]
+        longest = max(len(answer.prompt_tokens) + len(answer.tokens) for answer in answers)
+        widest = max(sum(map(len, batch)) for plan in plans for batch in plan)
+        blocks = max(len(batch) for plan in plans for batch in plan)
+        self.context = BlockContext(model, n_ctx=longest + widest, n_threads=n_threads, blocks=blocks)
+        self._scale = np.float32(0)  # of recorded states, as inputs; 0 where masks cannot be resumed from them
+        try:
+            texts = zip(answers, plans, self.starts, strict=True)
+            self._texts = [self._prepare(answer, plan, first) for answer, plan, first in texts]
+            self.full = self._run_full()
+            self._scale = self._find_scale()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self.context.close()
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        return len(self.tokens)
+
+    @property
+    def quick_cost(self) -> float:
+        """The share of all rows that a quick score reads."""
+        return sum(len(text.inputs) for text in self._few) / len(self)
+
+    def slim(self, mask: LayerMask) -> TopLogits:
+        """The slim model's distributions, `[n]`; ValueError with llama.cpp's reason if it refuses the mask."""
+        return TopLogits.join(list(self._run(mask, TopLogits.of, self._texts)))
+
+    def score(self, mask: LayerMask) -> Score:
+        """How far the slim model is from the full one, on the tokens that the full one's `TopLogits` keep and the rest.
+
+        ValueError with llama.cpp's reason if it refuses the mask.
+        """
+        return self._score(mask, self._texts)
+
+    def quick_score(self, mask: LayerMask) -> Score:
+        """The same on QUICK_TEXTS of the answers: good enough to put masks in order that differ much."""
+        return self._score(mask, self._few)
+
+    @property
+    def _few(self) -> list[_Text]:
+        return self._texts[:: max(1, len(self._texts) // QUICK_TEXTS)]
+
+    def _score(self, mask: LayerMask, texts: Sequence[_Text]) -> Score:
+        full = TopLogits.join([self.full[text.first : text.first + len(text.inputs)] for text in texts])
+        row = 0
+        log_u = np.empty_like(full.log_probs)
+        best = np.empty(len(full), np.int32)
+        for part in self._run(mask, lambda logits: logits, texts):
+            for logits in part:  # a row of the vocabulary stays in the cache
+                best[row] = top = logits.argmax()
+                log_u[row] = logits[full.ids[row]] - logits[top] - np.log(np.exp(logits - logits[top]).sum())
+                row += 1
+        return score(with_rest(full.log_probs), with_rest(log_u), best == full.best)
+
+    #
+    # passes
+    #
+
+    def _prepare(self, answer: Answer, batches: list[list[Block]], first: int) -> _Text:
+        """The full model's K/V of everything but the answer's last token."""
+        tokens = [*answer.prompt_tokens, *answer.tokens[:-1]]
+        self.context.clear()
+        self.context.decode(tokens, 0, 0)
+        inputs = np.array(tokens[len(answer.prompt_tokens) - 1 :], np.int32)
+        return _Text(inputs, batches, self.context.save(), first)
+
+    def _run_full(self) -> TopLogits:
+        """The full model's distributions; on the way, record what enters layers."""
+        layers = self._layers_to_record()
+        rows: list[TopLogits] = []
+        self.context.record(layers, True)
+        for text in self._texts:
+            self.context.load(text.state)
+            for batch in text.batches:
+                inputs = text.inputs[text.rows(batch)]
+                rows.append(TopLogits.of(self.context.decode_blocks(inputs, batch)))
+                states = {layer: self.context.recorded(layer, len(inputs)) for layer in layers}
+                text.entering.append({layer: state for layer, state in states.items() if state is not None})
+        self.context.record(layers, False)
+        return TopLogits.join(rows)
+
+    def _layers_to_record(self) -> list[int]:
+        """As many layers, evenly spaced, as fit in the memory that is set aside for them; none if of no use."""
+        if not self.model.can_take_embeddings:
+            return []
+        most = min(self.model.n_layer - 1, _INPUT_BYTES // (len(self) * self.model.n_embd * 4))
+        spaced = np.linspace(1, self.model.n_layer - 1, most) if most > 0 else np.empty(0)
+        return sorted({round(layer) for layer in spaced.tolist()})
+
+    def _find_scale(self) -> np.float32:
+        """By what recorded states must be multiplied so that resuming equals computing (1, or Gemma's 1 / √n_embd).
+
+        0 if they were not recorded, or nothing makes them equal.
+        """
+        text = self._texts[0]
+        try:
+            layer = self._skip_below(LayerMask(self.model.n_layer), self.model.n_layer)
+            self.context.load(text.state)
+            for scale in (np.float32(1), np.float32(self.model.n_embd**-0.5)) if layer else ():
+                again = TopLogits.of(self.context.decode_blocks(text.entering[0][layer] * scale, text.batches[0]))
+                if np.abs(again.log_probs - self.full[: len(again)].log_probs).max() < 1e-3:
+                    return scale
+        finally:
+            self.context.set_mask(b"")
+        return np.float32(0)
+
+    def _skip_below(self, mask: LayerMask, highest: int) -> int:
+        """Skip also all below a recorded layer, the highest that can be; returns it, or 0 (and sets the mask alone)."""
+        for layer in sorted((known for known in self._texts[0].entering[0] if known <= highest), reverse=True):
+            below = LayerMask.of(mask.n_layer, attn={*mask.attn, *range(layer)}, ffn={*mask.ffn, *range(layer)})
+            try:
+                self.context.set_mask(below.to_bytes())
+            except ValueError:  # too little would remain
+                continue
+            return layer
+        self.context.set_mask(mask.to_bytes())
+        return 0
+
+    def _set_mask(self, mask: LayerMask) -> int:
+        """Set it; returns the layer from which its passes may resume, 0 where they must begin at the tokens."""
+        self.context.set_mask(mask.to_bytes())  # a mask that is refused by itself is refused here
+        return self._skip_below(mask, mask.first or 0) if self._scale else 0
+
+    def _run(self, mask: LayerMask, use: Callable[[Floats], T], texts: Sequence[_Text]) -> Iterator[T]:
+        """`use` of each batch's logits `[n, n_vocab]`, which are valid until the next."""
+        layer = self._set_mask(mask)
+        try:
+            for text in texts:
+                self.context.load(text.state)
+                for batch, entering in zip(text.batches, text.entering, strict=True):
+                    inputs = entering[layer] * self._scale if layer else text.inputs[text.rows(batch)]
+                    yield use(self.context.decode_blocks(inputs, batch))
+        finally:
+            self.context.set_mask(b"")
+
+
+def teacher_forced(model: Model, answers: Sequence[Answer], *, n_threads: int | None = None) -> TopLogits:
+    """A model's own distributions over the answers' tokens, `[n]`: a draft model's, on the verifier's text."""
+    if not answers:
+        raise ValueError("there are no answers to read; give at least one prompt")
+    n_ctx = max(2, *(len(answer.prompt_tokens) + len(answer.tokens) for answer in answers))
+    rows: list[TopLogits] = []
+    with closing(Context(model, n_ctx=n_ctx, n_threads=n_threads)) as context:
+        for answer in answers:
+            context.clear()
+            tokens = [*answer.prompt_tokens, *answer.tokens[:-1]]
+            rows.append(TopLogits.of(context.decode(tokens, 0, len(answer.tokens))))
+    return TopLogits.join(rows)

@@ -1,0 +1,113 @@
+"""The masks that a search may propose, and what became of those it did."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ...mask import LayerMask
+from .objective import Objective, Score
+
+RATIOS = (0.05, 0.6)  # of sublayers skipped, where no ratio is asked for
+_TRIES = 50  # to draw a mask that was not tried yet
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A mask and its score; None if llama.cpp refused the mask. A quick score is of a part of the text only."""
+
+    mask: LayerMask
+    score: Score | None
+    quick: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FrontPoint:
+    """The best mask found among those that skip as many sublayers."""
+
+    mask: LayerMask
+    score: Score
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Masks of a model with `n_layer` layers that skip from `least` to `most` sublayers.
+
+    Sublayers are numbered 2 · layer for the attention and 2 · layer + 1 for the FFN of a layer.
+    """
+
+    n_layer: int
+    least: int
+    most: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.least <= self.most < 2 * self.n_layer:
+            raise ValueError(
+                f"masks would skip {self.least} to {self.most} sublayers; of {2 * self.n_layer}, at least one is to be "
+                "skipped and one kept"
+            )
+
+    @classmethod
+    def of(cls, n_layer: int, skip_ratio: float | None = None) -> Space:
+        """All of RATIOS, or the one number of sublayers that comes closest to a ratio; ValueError if it skips all."""
+        n = 2 * n_layer
+        if skip_ratio is None:
+            least = max(1, math.ceil(RATIOS[0] * n))
+            return cls(n_layer, least, max(least, math.floor(RATIOS[1] * n)))
+        if not 0 < skip_ratio < 1:
+            raise ValueError(f"skip_ratio is {skip_ratio}; it is a share of all sublayers, above 0 and below 1")
+        count = min(max(1, round(skip_ratio * n)), n - 1)
+        return cls(n_layer, count, count)
+
+    @property
+    def size(self) -> int:
+        """The number of sublayers."""
+        return 2 * self.n_layer
+
+    def mask(self, sublayers: Iterable[int]) -> LayerMask:
+        """The mask that skips these sublayers."""
+        chosen = [int(sublayer) for sublayer in sublayers]  # NumPy's integers are no JSON
+        return LayerMask.of(
+            self.n_layer, attn=(s // 2 for s in chosen if s % 2 == 0), ffn=(s // 2 for s in chosen if s % 2)
+        )
+
+    def sublayers(self, mask: LayerMask) -> set[int]:
+        """Those that a mask skips."""
+        return {2 * layer for layer in mask.attn} | {2 * layer + 1 for layer in mask.ffn}
+
+    def bits(self, masks: Collection[LayerMask]) -> npt.NDArray[np.float64]:
+        """`[len(masks), size]`, 1 where a sublayer is skipped."""
+        made = np.zeros((len(masks), self.size))
+        for row, mask in zip(made, masks, strict=True):
+            row[list(self.sublayers(mask))] = 1
+        return made
+
+    def holds(self, mask: LayerMask) -> bool:
+        """Whether a mask skips as many as wanted."""
+        return self.least <= len(mask) <= self.most
+
+    def draw(self, rng: np.random.Generator) -> LayerMask:
+        """A random mask: the number of sublayers is uniform, then all masks with so many are equally likely."""
+        count = rng.integers(self.least, self.most + 1)
+        return self.mask(rng.choice(self.size, count, replace=False))
+
+    def draw_new(self, rng: np.random.Generator, known: Collection[LayerMask]) -> LayerMask | None:
+        """One that is not in `known`; None if that does not succeed, since there are few masks."""
+        drawn = (self.draw(rng) for _ in range(_TRIES))
+        return next((mask for mask in drawn if mask not in known), None)
+
+
+def front_of(trials: Iterable[Trial | FrontPoint], space: Space, objective: Objective) -> tuple[FrontPoint, ...]:
+    """For each number of skipped sublayers that was tried and is wanted, the best by `objective`; fewest first."""
+    best: dict[int, FrontPoint] = {}
+    for trial in trials:
+        if trial.score is None or not space.holds(trial.mask) or (isinstance(trial, Trial) and trial.quick):
+            continue
+        known = best.get(len(trial.mask))
+        if known is None or trial.score.loss(objective) < known.score.loss(objective):
+            best[len(trial.mask)] = FrontPoint(trial.mask, trial.score)
+    return tuple(best[count] for count in sorted(best))

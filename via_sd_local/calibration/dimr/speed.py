@@ -1,0 +1,83 @@
+"""What a mask is worth: expected tokens a second, from measured costs and the weights that a mask leaves out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...engine.costs import Costs
+from ...mask import LayerMask
+from ...testbed.gguf_copy import GgufFile
+from .objective import Score, expected_speed
+
+# where nothing was measured: a batch costs as much as a token, and drafting costs nothing
+NOMINAL = {"full": {1: 1.0, 16: 1.0}}
+TYPICAL_DRAFT = 0.8  # agreement of a draft with the full model
+
+_BLOCK = re.compile(r"blk\.(\d+)\.(\w+)\.")
+_EXPERTS = re.compile(r"_exps$")
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Each sublayer's share of the bytes that a full pass reads, by layer; what is left is the output head."""
+
+    attn: tuple[float, ...]
+    ffn: tuple[float, ...]
+
+    def skipped(self, mask: LayerMask) -> float:
+        """The share that a mask saves."""
+        return sum(self.attn[layer] for layer in mask.attn) + sum(self.ffn[layer] for layer in mask.ffn)
+
+    def below(self, layer: int) -> float:
+        """The share of all layers below one."""
+        return sum(self.attn[:layer]) + sum(self.ffn[:layer])
+
+    @classmethod
+    def equal(cls, n_layer: int) -> Shares:
+        """All sublayers alike, and no head."""
+        return cls((0.5 / n_layer,) * n_layer, (0.5 / n_layer,) * n_layer)
+
+    @classmethod
+    def of(cls, path: Path) -> Shares:
+        """From a GGUF's tensors; of experts, those that a token uses. ModelError for a file that cannot be read."""
+        file = GgufFile(path)
+        architecture = file.get("general.architecture")
+        n_layer = int(file.get(f"{architecture}.block_count"))
+        experts, used = (file.get(f"{architecture}.expert_{key}") or 1 for key in ("count", "used_count"))
+        attn, ffn, head = [0.0] * n_layer, [0.0] * n_layer, 0.0
+        for name in file.names:
+            size = file.n_bytes(name)
+            block = _BLOCK.match(name)
+            if block is None:
+                tied = name == "token_embd.weight" and "output.weight" not in file.names
+                head += size if tied or name == "output.weight" else 0
+            elif int(block[1]) < n_layer:
+                part = ffn if "ffn" in block[2] or "ffw" in block[2] else attn
+                part[int(block[1])] += size * used / experts if _EXPERTS.search(block[2]) else size
+        total = sum(attn) + sum(ffn) + head
+        return cls(tuple(size / total for size in attn), tuple(size / total for size in ffn))
+
+
+def speed_worth(
+    shares: Shares, costs: Costs | None = None, draft_agreement: float = TYPICAL_DRAFT
+) -> Callable[[LayerMask, Score], float]:
+    """A mask's worth for strategies and for choosing from a front: `expected_speed` in tokens a second.
+
+    Without `costs`, by NOMINAL ones; the worth then is no number of tokens, but ranks masks.
+    """
+    table = Costs(NOMINAL) if costs is None else costs
+
+    def worth(mask: LayerMask, score: Score) -> float:
+        first = 0.0 if mask.first is None else shares.below(mask.first)
+        return expected_speed(
+            table,
+            skipped=min(shares.skipped(mask), 1.0),
+            first=min(first, 1.0),
+            slim_agreement=score.agreement,
+            draft_agreement=draft_agreement,
+        )
+
+    return worth

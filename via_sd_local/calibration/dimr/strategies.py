@@ -1,0 +1,148 @@
+"""Ways to propose masks: they are asked for one and told its score, and know nothing about models.
+
+`ask` changes nothing, and what it proposes depends only on the seed and on what was told. So a strategy that is told a
+log's trials again goes on as if it had never been interrupted.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
+
+import numpy as np
+
+from ...mask import LayerMask
+from .objective import Objective, Score
+from .space import Space
+from .surrogate import Doubles
+
+_FEWEST = 5  # trials before the first fit
+_OBSERVED = 120  # trials that a fit sees: half of them the best ones, half the latest
+_CANDIDATES = 500  # of each kind
+
+Worth: TypeAlias = Callable[[LayerMask, Score], float]  # higher is better, e.g. expected tokens a second
+
+
+class Strategy(Protocol):
+    """Proposes masks of a space."""
+
+    name: str
+
+    @property
+    def quick(self) -> bool:
+        """Whether a score of a part of the text will do for the next mask: it is compared with such scores only."""
+        ...
+
+    def ask(self) -> LayerMask | None:
+        """The mask to try next; None if there is nothing left to try."""
+        ...
+
+    def tell(self, mask: LayerMask, score: Score | None) -> None:
+        """What came of the mask that was asked for; None: llama.cpp refuses it."""
+        ...
+
+
+class Random:
+    """Random masks: the control."""
+
+    name = "random"
+    quick = False
+
+    def __init__(self, space: Space, *, seed: int = 0) -> None:
+        self._space, self._seed = space, seed
+        self._known: set[LayerMask] = set()
+        self._told = 0
+
+    def ask(self) -> LayerMask | None:
+        return self._space.draw_new(np.random.default_rng([self._seed, self._told]), self._known)
+
+    def tell(self, mask: LayerMask, score: Score | None) -> None:
+        self._known.add(mask)
+        self._told += 1
+
+
+class Paper:
+    """DIMR as VIA-SD describes it: random masks, and every θ-th from Bayesian optimisation (arXiv 2606.12243).
+
+    A Gaussian process (scikit-optimize) over the vectors of skipped sublayers is fitted to at most `_OBSERVED` trials,
+    so that a proposal takes half a second however long the search lasts; of many random masks and neighbours of the
+    best ones it proposes the one with the largest expected improvement. What is made small is the loss where the number
+    of skipped sublayers is fixed, else the negative worth, since the least loss would always skip the least.
+    """
+
+    name = "paper"
+    quick = False
+
+    def __init__(
+        self, space: Space, *, seed: int = 0, objective: Objective = "relu", worth: Worth, theta: int = 5
+    ) -> None:
+        if theta < 1:
+            raise ValueError(f"theta is {theta}; every theta-th proposal is Bayesian, so it is 1 at least")
+        self._space, self._seed, self._objective, self._worth, self._theta = space, seed, objective, worth, theta
+        self._known: set[LayerMask] = set()
+        self._trials: list[tuple[LayerMask, float]] = []
+        self._told = 0
+
+    def ask(self) -> LayerMask | None:
+        rng = np.random.default_rng([self._seed, self._told])
+        if self._told % self._theta == self._theta - 1 and len(self._trials) >= _FEWEST:
+            proposed = self._improve(rng)
+            if proposed is not None:
+                return proposed
+        return self._space.draw_new(rng, self._known)
+
+    def tell(self, mask: LayerMask, score: Score | None) -> None:
+        self._told += 1
+        self._known.add(mask)
+        if score is not None:
+            fixed = self._space.least == self._space.most
+            loss = score.loss(self._objective) if fixed else -self._worth(mask, score)
+            self._trials.append((mask, loss))
+
+    def _improve(self, rng: np.random.Generator) -> LayerMask | None:
+        """The candidate with the largest expected improvement; None if there is no new one."""
+        best = sorted(self._trials, key=lambda trial: trial[1])
+        observed = dict([*best[: _OBSERVED // 2], *self._trials[-(_OBSERVED // 2) :]])
+        candidates = [self._space.draw(rng) for _ in range(_CANDIDATES)]
+        candidates += [self._neighbour(best[int(i)][0], rng) for i in rng.integers(0, min(8, len(best)), _CANDIDATES)]
+        candidates = [mask for mask in dict.fromkeys(candidates) if mask not in self._known]
+        if not candidates:
+            return None
+        gains = _expected_improvement(
+            self._space.bits(list(observed)), np.array(list(observed.values())), self._space.bits(candidates)
+        )
+        return candidates[int(gains.argmax())]
+
+    def _neighbour(self, mask: LayerMask, rng: np.random.Generator) -> LayerMask:
+        """A mask with one to four sublayers changed, brought back to a number that is wanted."""
+        space = self._space
+        chosen = space.sublayers(mask)
+        chosen ^= set(rng.choice(space.size, min(int(rng.integers(1, 5)), space.size), replace=False).tolist())
+        while len(chosen) > space.most:
+            chosen.remove(int(rng.choice(sorted(chosen))))
+        while len(chosen) < space.least:
+            chosen.add(int(rng.choice(sorted(set(range(space.size)) - chosen))))
+        return space.mask(chosen)
+
+
+def _expected_improvement(
+    bits: Doubles,
+    losses: Doubles,
+    candidates: Doubles,
+) -> Doubles:
+    """Of each candidate over the best loss, `[len(candidates)]`."""
+    from skopt.acquisition import gaussian_ei  # takes a second to import
+    from skopt.learning import GaussianProcessRegressor
+    from skopt.learning.gaussian_process.kernels import ConstantKernel, Matern
+    from threadpoolctl import threadpool_limits  # scikit-learn's own dependency
+
+    scale = np.sqrt(bits.shape[1])
+    kernel = ConstantKernel(1.0, (0.01, 1e3)) * Matern(scale / 2, (0.05 * scale, 10 * scale), nu=2.5)
+    process = GaussianProcessRegressor(kernel, noise="gaussian", normalize_y=True, random_state=0)
+    # threads of BLAS cost more than they gain on matrices of this size, and everything where other programs run
+    with warnings.catch_warnings(), threadpool_limits(1, user_api="blas"):
+        warnings.simplefilter("ignore")  # a hyperparameter at its bound is no fault here
+        process.fit(bits, losses)
+        gains: Doubles = gaussian_ei(candidates, process, y_opt=losses.min())
+    return gains

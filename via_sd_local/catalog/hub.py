@@ -1,0 +1,102 @@
+"""Files of the Hugging Face hub: looked up in huggingface_hub's cache, or downloaded where the hub can be reached."""
+
+import queue
+import re
+import textwrap
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..errors import ModelError
+from .registry import HubSource
+
+# seconds. hf_hub_download alone takes over 20 to find out that it is offline, and far more behind a silent firewall.
+ANSWER_TIMEOUT = 5.0
+REACH_DEADLINE = 10.0
+
+_REFERENCE = re.compile(
+    r"hf:(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>\w[\w.-]*))?/(?P<file>\w[\w./-]*\.gguf)",
+    re.ASCII,
+)
+
+
+def parse_reference(name: str) -> HubSource:
+    """The file that `hf:owner/repo[@revision]/path/file.gguf` names; raises ModelError for any other form."""
+    match = _REFERENCE.fullmatch(name)
+    if match is None:
+        raise ModelError(
+            f"{name!r} is not a hub file: write hf:OWNER/REPO/FILE.gguf or hf:OWNER/REPO@REVISION/FILE.gguf"
+        )
+    return HubSource(match["repo"], match["revision"] or "main", match["file"])
+
+
+def cached(source: HubSource) -> Path | None:
+    """The file in huggingface_hub's cache, or None; uses no network, raises ModelError for an impossible repository."""
+    from huggingface_hub import try_to_load_from_cache
+
+    try:
+        found = try_to_load_from_cache(source.repo, source.file, revision=source.revision)
+    except ValueError as error:  # the hub has rules of its own for names
+        raise ModelError(f"{source.repo!r} is not a hub repository ({reason(error)}); correct the name") from error
+    return Path(found) if isinstance(found, str) else None
+
+
+def download(source: HubSource, folder: Path | None, *, progress: bool) -> Path:
+    """Downloads into `folder`, or into huggingface_hub's cache, resuming; raises ModelError, soon when offline."""
+    import huggingface_hub
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        raise ModelError("skipped, since HF_HUB_OFFLINE is set")
+    problem = _reach(constants.ENDPOINT)
+    if problem:
+        raise ModelError(f"{constants.ENDPOINT} cannot be reached ({problem})")
+    try:
+        with _progress_bars(progress):
+            path = huggingface_hub.hf_hub_download(
+                source.repo, source.file, revision=source.revision, local_dir=folder, etag_timeout=ANSWER_TIMEOUT
+            )
+    except Exception as error:  # see _reach
+        raise ModelError(f"{source.repo}/{source.file} could not be downloaded ({reason(error)})") from error
+    return Path(path)
+
+
+def reason(error: BaseException) -> str:
+    """An exception's text on one line of bounded length."""
+    return textwrap.shorten(str(error) or type(error).__name__, 300, placeholder=" ...")
+
+
+def _reach(endpoint: str) -> str:
+    """Why `endpoint` gives no HTTP answer of any kind within the deadline, or nothing where it does."""
+    from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
+
+    answers: queue.Queue[str] = queue.Queue()
+
+    def ask() -> None:
+        try:
+            get_session().head(endpoint, timeout=ANSWER_TIMEOUT)
+            answers.put("")
+        except Exception as error:  # the hub library's HTTP library, so its errors, differ between its versions 0 and 1
+            answers.put(reason(error))
+
+    # a thread, since the timeout covers neither the look-up of the name nor all the addresses together
+    threading.Thread(target=ask, daemon=True).start()
+    try:
+        return answers.get(timeout=REACH_DEADLINE)
+    except queue.Empty:
+        return f"no answer within {REACH_DEADLINE:.0f} seconds"
+
+
+@contextmanager
+def _progress_bars(wanted: bool) -> Iterator[None]:
+    from huggingface_hub import utils
+
+    if wanted or utils.are_progress_bars_disabled():  # type: ignore[attr-defined]
+        yield
+        return
+    utils.disable_progress_bars()  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        utils.enable_progress_bars()  # type: ignore[attr-defined]

@@ -1,0 +1,1 @@
+"""The command line: `via-sd-local` and its subcommands."""

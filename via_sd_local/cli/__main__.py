@@ -1,0 +1,10 @@
+"""`python -m via_sd_local.cli`."""
+
+from __future__ import annotations
+
+import sys
+
+from .main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

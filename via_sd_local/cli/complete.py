@@ -1,0 +1,105 @@
+"""`via-sd-local complete`: one prompt, one answer."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from ..errors import ModelError
+from ..text import Utf8Stream, read_text
+from .options import add_sampling, add_settings, sampling_from, settings_from
+
+DESCRIPTION = """\
+Answer one prompt. The prompt is put into the model's chat template if it has one; --raw takes it as it is.
+"""
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the subcommand."""
+    parser = commands.add_parser("complete", help="answer one prompt", description=DESCRIPTION)
+    prompt = parser.add_mutually_exclusive_group(required=True)
+    prompt.add_argument("--prompt", metavar="TEXT", help="the prompt")
+    prompt.add_argument(
+        "--prompt-file", metavar="FILE", help="read the prompt from a file (UTF-8); - is standard input"
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--chat-template", metavar="FILE", help="use this Jinja chat template instead of the model's own")
+    form.add_argument("--raw", action="store_true", help="no chat template: the model continues the prompt")
+    parser.add_argument("--json", action="store_true", help="print one JSON object with text, usage and statistics")
+    add_settings(parser, verifier=None)
+    add_sampling(parser)
+    parser.set_defaults(command=run)
+
+
+def read_prompt(args: argparse.Namespace) -> str:
+    """The prompt's text; ModelError if its file cannot be read."""
+    if args.prompt is not None:
+        return str(args.prompt)
+    if args.prompt_file == "-":
+        if sys.stdin is None:
+            raise ModelError("there is no prompt: standard input is closed")
+        try:
+            return sys.stdin.buffer.read().decode("utf-8")
+        except UnicodeDecodeError:
+            raise ModelError("the prompt on standard input is not UTF-8 text") from None
+    return read_text(args.prompt_file, "prompt")
+
+
+def check_room(n_prompt: int, n_ctx: int, max_tokens: int | None) -> None:
+    """ValueError for a prompt that leaves no room in the context for an answer that is asked for."""
+    if n_prompt > n_ctx or (n_prompt == n_ctx and max_tokens != 0):
+        raise ValueError(
+            f"the prompt has {n_prompt} tokens; the context holds {n_ctx} (n_ctx), at least one of them for the "
+            "answer: shorten the prompt, or give a larger --n-ctx"
+        )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Load, generate, print; returns the exit status."""
+    settings = settings_from(args)
+    if settings.draft_tokens is not None and settings.resolved_drafter == "none":
+        raise ValueError("--draft-tokens is given, but nothing drafts: name a draft model (--draft) or a --drafter")
+    prompt = read_prompt(args)
+
+    from ..runtime.chat_format import ChatFormat
+    from ..session.session import Session
+
+    sampling = sampling_from(args)
+    template = read_text(args.chat_template, "chat template") if args.chat_template is not None else None
+    with Session(settings) as session:
+        model = session.model
+        if args.raw or (template is None and model.chat_template is None):
+            tokens = model.tokenize_prompt(prompt) or ([model.bos] if model.bos >= 0 else [])
+        else:
+            tokens = ChatFormat(model, template).tokens([{"role": "user", "content": prompt}])
+        check_room(len(tokens), session.engine.verifier.context.n_ctx, args.max_tokens)
+        stream = Utf8Stream()
+        parts: list[str] = []
+        finish_reason = None
+        for step in session.engine.generate(tokens, max_tokens=args.max_tokens, sampling=sampling):
+            text = stream.push(b"".join(map(model.piece, step.tokens)))
+            finish_reason = step.finish_reason
+            parts.append(text)
+            if not args.json:
+                print(text, end="", flush=True)
+        parts.append(stream.finish())
+        stats = session.engine.stats
+        if session.engine.no_drafts:
+            print(f"warning: no drafts were made: {session.engine.no_drafts}", file=sys.stderr)
+        if not args.json:
+            print(parts[-1])
+            return 0
+        result: dict[str, Any] = {
+            "text": "".join(parts),
+            "finish_reason": finish_reason,
+            "usage": {
+                "prompt_tokens": len(tokens),
+                "completion_tokens": stats.completion_tokens,
+                "total_tokens": len(tokens) + stats.completion_tokens,
+            },
+            "stats": stats.to_json(),
+        }
+        print(json.dumps(result, ensure_ascii=not (sys.stdout.encoding or "").lower().startswith("utf")))
+    return 0

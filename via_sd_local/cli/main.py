@@ -1,0 +1,34 @@
+"""The command `via-sd-local`."""
+
+from __future__ import annotations
+
+import argparse
+
+from . import console
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser with all subcommands; each sets `command`, which takes the parsed arguments."""
+    from .. import __version__
+    from . import calibrate, complete, doctor, models, profiles, rpc, testbed
+
+    parser = argparse.ArgumentParser(
+        prog="via-sd-local",
+        description="Three-tier speculative decoding (VIA-SD) for GGUF models on llama.cpp. "
+        "For a conversation: python -m via_sd_local.chat",
+    )
+    parser.add_argument("--version", action="version", version=f"via-sd-local {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for command in (complete, models, calibrate, profiles, testbed, rpc, doctor):
+        command.add_parser(commands)
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; returns the exit status (1: error, 2: wrong usage)."""
+
+    def start() -> int:
+        args = build_parser().parse_args(argv)  # here, so that Ctrl-C during imports ends as everywhere
+        return int(args.command(args))
+
+    return console.run(start)

@@ -1,0 +1,229 @@
+"""llama.cpp's own samplers as a target distribution, one position at a time."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Floats
+from ..binding import llama
+from ..runtime.model import Model
+from .json_schema import grammar_of
+from .noise import Noise
+from .sampler import (
+    Distribution,
+    LogitsProcessor,
+    Proposal,
+    Sampler,
+    SamplingParams,
+    TemperatureSampler,
+    best,
+    sample,
+)
+
+_CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])  # llama_token_data
+
+
+def make_sampler(
+    model: Model, params: SamplingParams, text: Sequence[int] = (), processors: Sequence[LogitsProcessor] = ()
+) -> Sampler:
+    """The sampler for some settings; `text` is the prompt, which only the processors see.
+
+    Raises ValueError for a grammar or a JSON schema that cannot be followed, or a bias on a token that does not exist.
+    """
+    if not (params.edits_logits or params.truncates or processors):
+        return TemperatureSampler(params.temperature, params.seed)
+    return ChainSampler(model, params, text, processors)
+
+
+class ChainSampler:
+    """Two llama.cpp sampler chains: one that edits logits by what came before, one that shapes the distribution.
+
+    The random numbers are NumPy's (mirostat's are llama.cpp's), from the seed in the settings.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        params: SamplingParams,
+        text: Sequence[int] = (),
+        processors: Sequence[LogitsProcessor] = (),
+    ) -> None:
+        self._params = params
+        self._n_vocab = model.n_vocab
+        self._processors = tuple(processors)
+        self._text = list(text) if processors else []
+        self._random = np.random.default_rng(params.seed)
+        self._noise = Noise(int(self._random.integers(2**63)))
+        self._position = 0
+        self._ids = np.arange(self._n_vocab, dtype=np.int32)
+        self._candidates = np.zeros(self._n_vocab, dtype=_CANDIDATE)
+        self._edit = _Chain(_editors(model, params))
+        try:
+            self._shape = _Chain(_shapers(params, self._n_vocab, int(self._random.integers(2**32))))
+        except BaseException:
+            self._edit.close()
+            raise
+
+    @property
+    def greedy(self) -> bool:
+        return self._params.greedy
+
+    @property
+    def is_distribution(self) -> bool:
+        return self.greedy or self._params.mirostat_mode == 0
+
+    @property
+    def random(self) -> np.random.Generator:
+        """Where its random numbers come from."""
+        return self._random
+
+    def processed(self, logits: Floats) -> Floats:
+        for processor in self._processors:
+            edited = processor(np.array(self._text, dtype=np.intc), logits.copy())
+            logits = np.asarray(edited, dtype=np.float32)
+            if logits.shape != (self._n_vocab,):
+                raise ValueError(
+                    f"a logits processor returned an array of shape {logits.shape}; it must return the logits of all "
+                    f"{self._n_vocab} tokens"
+                )
+            if not np.isfinite(logits.max()):  # NaN, infinity, or not a token left
+                raise ValueError("a logits processor left no token, or returned NaN or infinity")
+        if not self._edit.parts:
+            return logits
+        kept, _ = self._apply(self._edit, logits)
+        # these samplers edit in place: nothing is reordered or removed
+        row: Floats = kept["logit"].copy()
+        return row
+
+    def distribution(self, logits: Floats) -> Distribution:
+        logits = self.processed(logits)
+        if self.greedy:
+            return Distribution(self._ids[[logits.argmax()]], np.ones(1))
+        kept, _ = self._apply(self._shape, logits)
+        return Distribution.softmax(kept["id"].copy(), kept["logit"])
+
+    def choose(self, logits: Floats) -> int:
+        if self.greedy:
+            return int(self.processed(logits).argmax())
+        if not self.is_distribution:
+            kept, selected = self._apply(self._shape, self.processed(logits))
+            return int(kept["id"][selected])
+        return self.take(logits).token
+
+    def take(self, logits: Floats) -> Proposal:
+        if self.greedy:
+            return best(self.processed(logits))
+        found = self.distribution(logits)
+        index = self._noise.winner(self._position, found.probabilities, found.tokens)
+        return Proposal(int(found.tokens[index]), float(found.probabilities[index]))
+
+    def propose(self, logits: Floats) -> Proposal:
+        if self.greedy or not self.is_distribution:
+            return best(self.processed(logits))
+        return sample(self.distribution(logits), self._random)
+
+    def accept(self, token: int) -> None:
+        self._edit.accept(token)
+        self._position += 1
+        if self._processors:
+            self._text.append(token)
+
+    def fork(self, *, fresh: bool = False) -> ChainSampler:
+        twin = object.__new__(ChainSampler)
+        twin.__dict__.update(self.__dict__)
+        twin._text = list(self._text)
+        twin._random = self._random.spawn(1)[0]
+        if fresh:
+            twin._noise = Noise(int(twin._random.integers(2**63)))
+        twin._edit, twin._shape = self._edit.clone(), self._shape.clone()
+        return twin
+
+    def close(self) -> None:
+        self._edit.close()
+        self._shape.close()
+
+    def _apply(self, chain: _Chain, logits: Floats) -> tuple[Any, int]:
+        """The candidates that a chain leaves, a view that is valid until the next call, and the selected index."""
+        candidates = self._candidates
+        candidates["id"] = self._ids
+        candidates["logit"] = logits
+        pointer = candidates.ctypes.data_as(llama.llama_token_data_p)
+        array = llama.llama_token_data_array(pointer, len(candidates), -1, False)
+        llama.llama_sampler_apply(chain.handle, ctypes.byref(array))
+        return candidates[: array.size], array.selected
+
+
+class _Chain:
+    """A llama_sampler_chain and the samplers in it, owned."""
+
+    def __init__(self, parts: Sequence[Callable[[], Any]]) -> None:
+        self.parts = len(parts)
+        self.handle: Any = llama.llama_sampler_chain_init(llama.llama_sampler_chain_default_params())
+        for part in parts:
+            llama.llama_sampler_chain_add(self.handle, part())
+
+    def accept(self, token: int) -> None:
+        llama.llama_sampler_accept(self.handle, token)
+
+    def clone(self) -> _Chain:
+        twin = object.__new__(_Chain)
+        twin.parts, twin.handle = self.parts, llama.llama_sampler_clone(self.handle)
+        return twin
+
+    def close(self) -> None:
+        if self.handle is not None:
+            llama.llama_sampler_free(self.handle)
+            self.handle = None
+
+
+def _editors(model: Model, params: SamplingParams) -> list[Callable[[], Any]]:
+    """What changes logits before a token is chosen, in llama-cpp-python's order."""
+    parts: list[Callable[[], Any]] = []
+    if params.logit_bias:
+        for token, bias in params.logit_bias:
+            if math.isnan(bias):
+                raise ValueError(f"logit_bias of token {token} is {bias}; it is a number, or an infinity")
+            if not 0 <= token < model.n_vocab:
+                raise ValueError(f"logit_bias names token {token}; the model has tokens 0 to {model.n_vocab - 1}")
+        biases = (llama.llama_logit_bias * len(params.logit_bias))(
+            *(llama.llama_logit_bias(token, bias) for token, bias in params.logit_bias)
+        )
+        parts.append(lambda: llama.llama_sampler_init_logit_bias(model.n_vocab, len(biases), biases))
+    penalties = (params.repeat_penalty, params.frequency_penalty, params.presence_penalty)
+    if penalties != (1, 0, 0) and params.penalty_last_n != 0:
+        last_n = params.penalty_last_n if params.penalty_last_n > 0 else model.n_ctx_train
+        parts.append(lambda: llama.llama_sampler_init_penalties(model.n_vocab, last_n, *penalties))
+    text = params.grammar if params.json_schema is None else grammar_of(params.json_schema)
+    if text is not None:
+        # llama.cpp takes an empty grammar for none
+        grammar = text.strip() and llama.llama_sampler_init_grammar(model.vocab, text.encode(), b"root")
+        if not grammar:
+            raise ValueError(f"the grammar does not parse as GBNF with a rule named root: {text[:80]!r}")
+        parts.append(lambda: grammar)
+    return parts
+
+
+def _shapers(params: SamplingParams, n_vocab: int, seed: int) -> list[Callable[[], Any]]:
+    """What makes the distribution of processed logits."""
+    if params.mirostat_mode == 1:
+        tau, eta = params.mirostat_tau, params.mirostat_eta
+        return [lambda: llama.llama_sampler_init_mirostat(n_vocab, seed, tau, eta, 100)]
+    if params.mirostat_mode == 2:
+        return [lambda: llama.llama_sampler_init_mirostat_v2(seed, params.mirostat_tau, params.mirostat_eta)]
+    parts: list[Callable[[], Any]] = []
+    if params.top_k > 0:
+        parts.append(lambda: llama.llama_sampler_init_top_k(params.top_k))
+    if params.typical_p < 1:
+        parts.append(lambda: llama.llama_sampler_init_typical(params.typical_p, 1))
+    if params.top_p < 1:
+        parts.append(lambda: llama.llama_sampler_init_top_p(params.top_p, 1))
+    if params.min_p > 0:
+        parts.append(lambda: llama.llama_sampler_init_min_p(params.min_p, 1))
+    if params.temperature > 0:
+        parts.append(lambda: llama.llama_sampler_init_temp(params.temperature))
+    return parts

@@ -1,0 +1,1 @@
+"""A synthetic verifier with a known best mask, built from a small model."""

@@ -1,0 +1,107 @@
+"""llama.cpp's own quantiser, in a process of its own: Ctrl-C ends it at once, and a crash of it is an error here."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+
+from ..catalog.progress import byte_bar
+from ..errors import NativeError
+
+PERIOD = 0.2  # seconds between two looks at the growing file
+BUFFER = 64 << 20  # bytes of rows that the quantiser holds at once
+LARGEST_BLOCK = 256  # weights; of the K and IQ types
+
+
+def known_types() -> dict[str, int]:
+    """llama.cpp's file types (`llama_ftype`) by name: F16, Q4_0, Q4_K_M, …"""
+    from ..binding import llama
+
+    return {
+        name.split("_", 3)[-1]: value
+        for name, value in vars(llama).items()
+        if name.startswith(("LLAMA_FTYPE_MOSTLY_", "LLAMA_FTYPE_ALL_"))
+    }
+
+
+def file_type(name: str) -> int:
+    """The `llama_ftype` of a name; ValueError that lists the names for one that llama.cpp does not have."""
+    types = known_types()
+    if name not in types:
+        raise ValueError(f"quant is {name!r}; llama.cpp has {', '.join(types)}")
+    return types[name]
+
+
+def main_type(name: str) -> GGMLQuantizationType | None:
+    """The type of most matrices in a file of the named type (Q4_K of Q4_K_M); None where the name does not tell."""
+    kinds = GGMLQuantizationType.__members__
+    return kinds.get(name, kinds.get(name.rpartition("_")[0]))
+
+
+def block_size(name: str) -> int:
+    """How many weights of a row share a block; the largest there is where the name does not tell."""
+    kind = main_type(name)
+    return GGML_QUANT_SIZES[kind][0] if kind is not None else LARGEST_BLOCK
+
+
+def size_bound(weights: int, large: int, name: str) -> int:
+    """An upper bound of the bytes of a file with so many weights, of which `large` are embeddings and output.
+
+    llama.cpp gives some matrices better types than the name's: the embeddings up to Q8_0, others up to two bits more.
+    """
+    kind = main_type(name)
+    block, size = GGML_QUANT_SIZES[kind] if kind is not None else (1, 2)
+    bits = 8 * size / block
+    return int(((weights - large) * min(bits + 1, max(bits, 8.5)) + large * max(bits, 8.5)) / 8)
+
+
+def quantise(source: Path, target: Path, quant: str, *, expected: int, progress: bool) -> None:
+    """Write `source` as a file of another type; `expected` bytes are for the progress bar.
+
+    Raises NativeError with llama.cpp's reason; what is at `target` is then of no use.
+    """
+    command = [sys.executable, "-m", __name__, str(source), str(target), quant]
+    with (
+        byte_bar(expected, f"quantising to {quant}", progress) as bar,
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as child,
+    ):
+        try:
+            while True:
+                try:
+                    _, errors = child.communicate(timeout=PERIOD)
+                    break
+                except subprocess.TimeoutExpired:
+                    bar.update(min(expected, target.stat().st_size if target.exists() else 0) - bar.n)
+        except BaseException:
+            child.kill()
+            raise
+    if child.returncode != 0:
+        lines = errors.decode("utf-8", "replace").strip().splitlines()
+        reason = lines[-1] if lines else f"it ended with status {child.returncode}"
+        raise NativeError(f"llama.cpp cannot quantise this model to {quant}: {reason}")
+
+
+def main(source: str, target: str, quant: str) -> int:
+    """The child process: quantise, with llama.cpp's error on standard error."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from ..binding import llama, take_errors
+    from ..runtime.context import default_threads
+
+    params = llama.llama_model_quantize_default_params()
+    params.ftype = file_type(quant)
+    params.nthread = default_threads()
+    params.allow_requantize = True
+    params.max_buf_size = BUFFER
+    if llama.llama_model_quantize(source.encode(), target.encode(), ctypes.byref(params)) != 0:
+        print((take_errors() or ["it gave no reason"])[-1].strip(), file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
