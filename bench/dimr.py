@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from via_sd_local.calibration.dimr.answers import Answer, answers, from_json, to_json
+from via_sd_local.calibration.dimr.answers import RecordedAnswer, answers, from_json, to_json
 from via_sd_local.calibration.dimr.evaluation import Evaluator
 from via_sd_local.calibration.dimr.objective import OBJECTIVES, Score
-from via_sd_local.calibration.dimr.search import STRATEGIES, Budget, Progress, SearchResult, search
+from via_sd_local.calibration.dimr.search import STRATEGIES, SearchBudget, SearchProgress, SearchResult, search
 from via_sd_local.calibration.dimr.space import Space
 from via_sd_local.calibration.dimr.speed import Shares, speed_worth
 from via_sd_local.calibration.dimr.texts import load_texts, split
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
-def texts(args: argparse.Namespace, model: Model) -> tuple[list[Answer], list[Answer]]:
+def texts(args: argparse.Namespace, model: Model) -> tuple[list[RecordedAnswer], list[RecordedAnswer]]:
     """The verifier's answers to both parts, from the folder of logs if they are there."""
     parts = split(load_texts(args.text))
     about = {
@@ -104,8 +104,8 @@ def texts(args: argparse.Namespace, model: Model) -> tuple[list[Answer], list[An
     return made[0], made[1]
 
 
-def find(args: argparse.Namespace, name: str, model: Model, path: Path, searched: list[Answer]) -> SearchResult:
-    def show(progress: Progress) -> None:
+def find(args: argparse.Namespace, name: str, model: Model, path: Path, searched: list[RecordedAnswer]) -> SearchResult:
+    def show(progress: SearchProgress) -> None:
         best = progress.best
         text = "" if best is None else f"{len(best.mask)} skipped, agreement {best.score.agreement:.3f}"
         print(f"\r{name}: {progress.evaluations} in {progress.seconds:.0f} s, {text}   ", end="", file=sys.stderr)
@@ -114,7 +114,7 @@ def find(args: argparse.Namespace, name: str, model: Model, path: Path, searched
         result = search(
             evaluator.score,
             model.n_layer,
-            Budget(args.evaluations, args.minutes),
+            SearchBudget(args.evaluations, args.minutes),
             worth=speed_worth(Shares.of(path)),
             quick_score=evaluator.quick_score,
             quick_cost=evaluator.quick_cost,

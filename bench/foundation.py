@@ -38,7 +38,7 @@ RUNS: dict[str, list[str]] = {
 def measure(arguments: list[str]) -> dict[str, Any]:
     """Run `complete` in a process of its own; its JSON, and the process's peak memory in MiB."""
     code = (
-        "import resource, sys; from via_sd_local.cli.main import main; status = main(sys.argv[1:]); "
+        "import resource, sys; from via_sd_local.cli import main; status = main(sys.argv[1:]); "
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr); sys.exit(status)"
     )
     run = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)

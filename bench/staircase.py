@@ -77,7 +77,7 @@ def passes(verifier: Verifier, size: int) -> dict[str, float]:
     verifier.rewind(DEPTH)
     if verifier.mask:
         verifier.slim([0] * size)
-        if verifier.no_resume is None:
+        if verifier.why_no_resume is None:
             verifier.full([], size)
         verifier.rewind(DEPTH)
     return seconds
@@ -106,8 +106,8 @@ def main(argv: list[str] | None = None) -> int:
             n_ctx = DEPTH + max(args.sizes)
             verifier = Verifier(model, n_ctx=n_ctx, mask=mask, n_threads=args.threads)
             verifiers[name] = stack.enter_context(closing(verifier))
-            if verifier.no_resume not in (None, "no mask"):
-                print(f"no resume: {verifier.no_resume}")
+            if verifier.why_no_resume not in (None, "no mask"):
+                print(f"no resume: {verifier.why_no_resume}")
         print(f"{args.verifier}, mask {args.mask or 'none'}, {args.threads} threads, medians of {args.repeat}, ms")
         header: list[str] = []
         for size in args.sizes:

@@ -19,7 +19,7 @@ import pytest
 import tiny
 from tiny_vocab import vocabulary
 
-from via_sd_local.cli import main as cli
+from via_sd_local import cli
 from via_sd_local.runtime.context import Context
 from via_sd_local.runtime.model import Model
 

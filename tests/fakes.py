@@ -201,7 +201,7 @@ def fake_model_drafter(language: Language, *, n_ctx: int = 64, min_confidence: f
         return ModelDrafter(model, model, n_ctx=n_ctx, min_confidence=min_confidence)  # type: ignore[arg-type]
 
 
-def passes(tracked: tiers.Tracked) -> list[tuple[str, int, int]]:
+def passes(tracked: tiers.TokenCache) -> list[tuple[str, int, int]]:
     """The passes of a verifier so far: kind, first position, number of tokens."""
     context = tracked.context
     assert isinstance(context, FakeContext)

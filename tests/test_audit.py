@@ -7,7 +7,7 @@ from typing import Any
 import fakes
 import pytest
 
-from via_sd_local.engine.budget import Budget
+from via_sd_local.engine.budget import DeviationBudget
 from via_sd_local.engine.costs import Costs
 from via_sd_local.engine.engine import Engine
 from via_sd_local.engine.gate import ConfidenceRule, JointRule, RatioRule
@@ -216,7 +216,7 @@ def test_a_small_model_audits_the_block_at_hand_and_keeps_its_memory() -> None:
 def test_tokens_that_are_not_audited_are_charged_like_those_that_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of five waiting tokens two are looked at, and one of them deviates: that is two and a half of the budget."""
     spent: list[float] = []
-    monkeypatch.setattr(Budget, "spend", lambda self, deviations: spent.append(deviations))
+    monkeypatch.setattr(DeviationBudget, "spend", lambda self, deviations: spent.append(deviations))
     one = engine({7: (0, 0.9), 9: (9, 0.4)}, {}, max_deviation=0.5)
     one.verifier.model.n_bytes = 0  # type: ignore[misc]
     steps(one, 3)

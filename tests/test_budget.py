@@ -9,7 +9,7 @@ import fakes
 import numpy as np
 import pytest
 
-from via_sd_local.engine.budget import Budget
+from via_sd_local.engine.budget import DeviationBudget
 from via_sd_local.engine.engine import Engine
 from via_sd_local.engine.gate import JointRule
 from via_sd_local.engine.generation import Tier
@@ -21,22 +21,22 @@ COUNT = [n % 10 for n in range(400)]
 START = COUNT[:3]
 
 
-def rich(share: float = 0.1) -> Budget:
-    budget = Budget(share)
+def rich(share: float = 0.1) -> DeviationBudget:
+    budget = DeviationBudget(share)
     budget.earn(10**6)
     return budget
 
 
 @pytest.mark.parametrize("share", [None, 0.0])
 def test_without_a_budget_nothing_is_let_through(share: float | None) -> None:
-    budget = Budget(share)
+    budget = DeviationBudget(share)
     budget.earn(1000)
     assert not budget.lets_through(1e-6)
     assert budget.least_ratio == 1
 
 
 def test_a_deviation_has_to_be_earned_first() -> None:
-    budget = Budget(0.1)
+    budget = DeviationBudget(0.1)
     budget.earn(9)
     assert not budget.lets_through(0.0)
     budget.earn(2)
@@ -45,7 +45,7 @@ def test_a_deviation_has_to_be_earned_first() -> None:
 
 
 def test_the_more_credit_is_saved_up_the_less_a_token_needs() -> None:
-    budget, needed = Budget(0.1), []
+    budget, needed = DeviationBudget(0.1), []
     for _ in range(60):
         budget.earn(1)
         needed.append(budget.least_ratio)
@@ -58,7 +58,7 @@ def test_the_more_credit_is_saved_up_the_less_a_token_needs() -> None:
 
 @pytest.mark.parametrize("share", [0.01, 0.05, 0.2])
 def test_deviations_never_exceed_the_share_however_many_are_offered(share: float) -> None:
-    budget, random, deviations = Budget(share), np.random.default_rng(0), 0
+    budget, random, deviations = DeviationBudget(share), np.random.default_rng(0), 0
     for token in range(1, 5000):
         deviations += budget.lets_through(float(random.exponential(0.5)))
         budget.earn(1)
@@ -73,7 +73,7 @@ def test_savings_are_limited_so_that_deviations_do_not_come_in_bursts() -> None:
 
 
 def test_one_deviation_too_many_is_no_evidence_but_two_are() -> None:
-    budget = Budget(0.1)
+    budget = DeviationBudget(0.1)
     budget.spend(1)
     assert not budget.is_spent
     budget.spend(1)
@@ -83,12 +83,12 @@ def test_one_deviation_too_many_is_no_evidence_but_two_are() -> None:
 
 
 def test_a_budget_of_nothing_is_spent_by_the_first_deviation_for_good() -> None:
-    budget = Budget(0.0)
+    budget = DeviationBudget(0.0)
     assert not budget.is_spent
     budget.spend(1)
     budget.earn(10**6)
     assert budget.is_spent
-    none = Budget(None)
+    none = DeviationBudget(None)
     none.spend(10)
     assert not none.is_spent
 

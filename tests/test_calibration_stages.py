@@ -10,7 +10,7 @@ import pytest
 
 from via_sd_local.calibration import stages, summary, thresholds
 from via_sd_local.calibration.recording import Recorded, Recording
-from via_sd_local.calibration.stages import Comparison, Tiers, compare
+from via_sd_local.calibration.stages import Comparison, TierDistributions, compare
 from via_sd_local.calibration.top_logits import TopLogits
 from via_sd_local.engine.costs import Costs
 from via_sd_local.engine.policy import Mode
@@ -105,7 +105,7 @@ def test_without_a_draft_or_slim_tier_only_what_is_there_is_compared() -> None:
 
 
 def test_agreements_count_every_position() -> None:
-    tiers = Tiers.of(recording(3, slim=1.0, draft=0.0))
+    tiers = TierDistributions.of(recording(3, slim=1.0, draft=0.0))
     got = {name: (agreement.share, agreement.tokens) for name, agreement in tiers.agreements().items()}
     assert got == {"p-q": (0.0, 600), "q'-q": (1.0, 600), "p-q'": (0.0, 600)}
 
@@ -118,7 +118,7 @@ def test_delta_is_positive_for_a_judge_in_between_and_negative_for_one_aside() -
 
     def delta(u: np.ndarray) -> float:  # type: ignore[type-arg]
         full, draft, slim = (TopLogits.of(np.log(x + 1e-9).astype(np.float32)) for x in (q, p, u))
-        got = Tiers(full, slim, draft).delta()
+        got = TierDistributions(full, slim, draft).delta()
         assert got is not None
         assert got.delta == pytest.approx(got.q_p - got.u_p - got.q_u, abs=2e-6)
         return got.delta

@@ -12,7 +12,7 @@ import pytest
 from terminals import HEIGHT, Terminal
 
 from via_sd_local.chat.markup import rendered
-from via_sd_local.chat.screen import Rows, last_boundary, printable
+from via_sd_local.chat.screen import ScreenRows, last_boundary, printable
 
 DRIVER = """
 import json, sys
@@ -181,7 +181,7 @@ def test_plain_terminals_get_plain_text(env: dict[str, str | None], show: Show) 
     ],
 )
 def test_rows_are_counted_as_a_terminal_wraps(text: str, rows: int) -> None:
-    counted = Rows(10)
+    counted = ScreenRows(10)
     for char in text:
         counted.add(char)
     assert (counted.count, counted.sure) == (rows, True)
@@ -189,7 +189,7 @@ def test_rows_are_counted_as_a_terminal_wraps(text: str, rows: int) -> None:
 
 @pytest.mark.parametrize(("text", "sure"), [("é文😀 ok", True), ("e\u0301", False), ("\u200b", False), ("🇩", False)])
 def test_only_characters_that_every_terminal_shows_alike_are_sure(text: str, sure: bool) -> None:
-    counted = Rows(10)
+    counted = ScreenRows(10)
     counted.add(text)
     assert counted.sure == sure
 

@@ -111,5 +111,5 @@ def test_dev_null_ends_the_chat_at_once_and_without_a_word(tiny_path: Path) -> N
 
 
 def test_a_drafter_that_was_never_used_is_mentioned(piped: Piped, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("via_sd_local.engine.engine.Engine.no_drafts", property(lambda _engine: "it was asleep"))
+    monkeypatch.setattr("via_sd_local.engine.engine.Engine.why_no_drafts", property(lambda _engine: "it was asleep"))
     assert piped(b"the sea")[2] == "warning: no drafts were made: it was asleep\n"

@@ -144,8 +144,8 @@ runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
         ("via_sd_local.chat", [], "via_sd_local.chat.program"),
         ("via_sd_local.chat", [], "via_sd_local.session.settings"),
         ("via_sd_local.chat", ["--verifier", "absent.gguf"], "llama_cpp.llama_cpp"),
-        ("via_sd_local.cli.main", ["models", "list"], "via_sd_local.cli.doctor"),
-        ("via_sd_local.cli.main", ["models", "list"], "platformdirs"),
+        ("via_sd_local.cli", ["models", "list"], "via_sd_local.cli.doctor"),
+        ("via_sd_local.cli", ["models", "list"], "platformdirs"),
     ],
 )
 def test_ctrl_c_while_python_imports_ends_without_a_traceback(module: str, arguments: list[str], name: str) -> None:

@@ -300,5 +300,5 @@ def test_a_draft_model_that_was_never_used_is_mentioned(
     answer: Run, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "no drafts" not in answer("--draft", files / "llama.gguf", max_tokens=20).err
-    monkeypatch.setattr("via_sd_local.engine.engine.Engine.no_drafts", property(lambda _engine: "it was asleep"))
+    monkeypatch.setattr("via_sd_local.engine.engine.Engine.why_no_drafts", property(lambda _engine: "it was asleep"))
     assert answer("--draft", files / "llama.gguf").err == "warning: no drafts were made: it was asleep\n"

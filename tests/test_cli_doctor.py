@@ -13,9 +13,8 @@ import commands
 import pytest
 from commands import Run, assert_refused
 
-from via_sd_local import binding
+from via_sd_local import binding, cli
 from via_sd_local.cli import doctor
-from via_sd_local.cli import main as cli
 
 files, run = commands.files, commands.run
 
@@ -118,7 +117,7 @@ WITHOUT_LIBRARY = """
 import sys
 sys.meta_path[:] = [finder for finder in sys.meta_path if "ScikitBuild" not in type(finder).__name__]
 sys.path.insert(0, sys.argv[1])
-from via_sd_local.cli import main as cli
+from via_sd_local import cli
 assert cli.__file__.startswith(sys.argv[1])
 sys.exit(cli.main(sys.argv[2:]))
 """

@@ -11,8 +11,8 @@ import commands
 import pytest
 from commands import MODES, Run
 
-from via_sd_local.cli import main as cli
 from via_sd_local.cli.placement_options import DRAFT, NAMES, VERIFIER
+from via_sd_local.cli.program import build_parser
 from via_sd_local.runtime.context import Context
 from via_sd_local.runtime.model import Model
 from via_sd_local.tiers import drafter as drafters
@@ -23,7 +23,7 @@ answer, files, run = commands.answer, commands.files, commands.run
 
 def test_every_option_has_a_test_here() -> None:
     """A new option of `complete` needs a test; then add it to this list."""
-    (commands,) = [a for a in cli.build_parser()._actions if isinstance(a, argparse._SubParsersAction)]
+    (commands,) = [a for a in build_parser()._actions if isinstance(a, argparse._SubParsersAction)]
     options = {option for action in commands.choices["complete"]._actions for option in action.option_strings}
     assert options == {
         *("-h", "--help", "--prompt", "--prompt-file", "--chat-template", "--raw", "--json", "--verifier", "--draft"),

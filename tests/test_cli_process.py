@@ -97,7 +97,7 @@ def test_an_error_of_ours_in_the_code_is_not_disguised(run: Run, monkeypatch: py
 
 HELP = """
 import sys
-from via_sd_local.cli import main as cli
+from via_sd_local import cli
 from via_sd_local.chat import __main__ as chat
 commands = [[], ["complete"], ["models"], ["models", "list"], ["models", "pull"], ["doctor"]]
 for main, arguments in [*((cli.main, command) for command in commands), (chat.main, [])]:

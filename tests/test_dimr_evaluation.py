@@ -7,7 +7,7 @@ import pytest
 import tiny
 
 from via_sd_local.calibration.dimr import blocks, evaluation
-from via_sd_local.calibration.dimr.answers import Answer
+from via_sd_local.calibration.dimr.answers import RecordedAnswer
 from via_sd_local.calibration.dimr.evaluation import Evaluator, teacher_forced
 from via_sd_local.calibration.dimr.objective import agreement, kl, paired
 from via_sd_local.calibration.top_logits import TopLogits
@@ -20,16 +20,18 @@ ATTENTION_ONLY = [name for name in tiny.SPECS if name not in ("mamba", "jamba")]
 MASKS = ("1", "a0,f3", "f2,4-5")
 
 
-def some_answers(n_vocab: int, lengths: tuple[tuple[int, int], ...] = ((7, 20), (30, 13), (1, 1))) -> list[Answer]:
+def some_answers(
+    n_vocab: int, lengths: tuple[tuple[int, int], ...] = ((7, 20), (30, 13), (1, 1))
+) -> list[RecordedAnswer]:
     """Random tokens: what they say does not matter here."""
     draw = np.random.default_rng(3)
     return [
-        Answer(tuple(draw.integers(3, n_vocab, n).tolist()), tuple(draw.integers(3, n_vocab, m).tolist()), "x")
+        RecordedAnswer(tuple(draw.integers(3, n_vocab, n).tolist()), tuple(draw.integers(3, n_vocab, m).tolist()), "x")
         for n, m in lengths
     ]
 
 
-def naive(verifier: Verifier, answers: list[Answer], block: int) -> np.ndarray:
+def naive(verifier: Verifier, answers: list[RecordedAnswer], block: int) -> np.ndarray:
     """Logits of the slim tier, block after block, each after full passes; `[n, n_vocab]`."""
     rows: list[np.ndarray] = []
     for answer in answers:

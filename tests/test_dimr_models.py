@@ -15,7 +15,7 @@ from test_dimr_evaluation import naive, some_answers
 from via_sd_local.calibration.dimr.answers import answers
 from via_sd_local.calibration.dimr.evaluation import Evaluator
 from via_sd_local.calibration.dimr.objective import kl, paired
-from via_sd_local.calibration.dimr.search import Budget, search
+from via_sd_local.calibration.dimr.search import SearchBudget, search
 from via_sd_local.calibration.dimr.speed import Shares, speed_worth
 from via_sd_local.calibration.dimr.texts import load_texts, split
 from via_sd_local.calibration.top_logits import TopLogits
@@ -32,7 +32,12 @@ def test_smollm2_is_searched_end_to_end(smollm2, verifier, keep):
     ends, middle = (evaluator.score(LayerMask.parse(text, 30)) for text in ("0", "20"))
     assert middle.kl < 0.5 < ends.kl
     result = search(
-        evaluator.score, 30, Budget(24), worth=speed_worth(Shares.of(smollm2.path)), skip_ratio=0.1, strategy="guided"
+        evaluator.score,
+        30,
+        SearchBudget(24),
+        worth=speed_worth(Shares.of(smollm2.path)),
+        skip_ratio=0.1,
+        strategy="guided",
     )
     assert len(result.mask) == 6
     chance = [evaluator.score(next_mask).kl for next_mask in _random_masks(6, 5)]
@@ -65,14 +70,14 @@ def test_every_kind_of_model_is_searched_also_where_llama_cpp_refuses_masks(name
     n = model.n_layer
     worth = speed_worth(Shares.of(model.path))
     found = {
-        strategy: search(evaluator.score, n, Budget(70), worth=worth, strategy=strategy, skip_ratio=0.5)
+        strategy: search(evaluator.score, n, SearchBudget(70), worth=worth, strategy=strategy, skip_ratio=0.5)
         for strategy in ("guided", "random")
     }
     for result in found.values():
         assert len(result.mask) == n
         assert evaluator.score(result.mask) == result.score
     assert found["guided"].score.kl <= found["random"].score.kl  # of 924 masks in the small ones
-    deep = search(evaluator.score, n, Budget(60), worth=worth, strategy="random", skip_ratio=0.85)
+    deep = search(evaluator.score, n, SearchBudget(60), worth=worth, strategy="random", skip_ratio=0.85)
     if name == "gemma3":  # 2 of 12 layers are global: many masks skip the attention of both
         assert any(trial.score is None for trial in deep.trials)
     assert len(deep.mask) == round(0.85 * 2 * n)

@@ -16,7 +16,7 @@ from test_dimr_strategies import N_LAYER, PLANTED, WORTH, Quick, Toy
 
 from via_sd_local.calibration.dimr import trial_log
 from via_sd_local.calibration.dimr.objective import Score
-from via_sd_local.calibration.dimr.search import STRATEGIES, Budget, Progress, SearchResult, search
+from via_sd_local.calibration.dimr.search import STRATEGIES, SearchBudget, SearchProgress, SearchResult, search
 from via_sd_local.calibration.dimr.speed import Shares, speed_worth
 from via_sd_local.engine.costs import Costs
 from via_sd_local.mask import LayerMask
@@ -24,7 +24,7 @@ from via_sd_local.mask import LayerMask
 
 def run(evaluate=None, evaluations: int = 60, **options) -> SearchResult:
     options = {"worth": WORTH, "skip_ratio": PLANTED / 32} | options
-    return search(evaluate or Toy(), N_LAYER, Budget(evaluations), **options)
+    return search(evaluate or Toy(), N_LAYER, SearchBudget(evaluations), **options)
 
 
 class Stop:
@@ -229,13 +229,13 @@ def test_minutes_end_a_search_and_count_what_a_resumed_one_spent(tmp_path):
     log = tmp_path / "log.jsonl"
     options = {"worth": WORTH, "skip_ratio": 0.4, "log": log, "strategy": "random"}
     with pytest.raises(ZeroDivisionError):
-        search(Stop(10, ZeroDivisionError), N_LAYER, Budget(minutes=1), clock=Clock(), **options)
+        search(Stop(10, ZeroDivisionError), N_LAYER, SearchBudget(minutes=1), clock=Clock(), **options)
     done = len(log.read_text().splitlines()) - 1
     toy = Toy()
-    result = search(toy, N_LAYER, Budget(minutes=1), clock=Clock(), **options)
+    result = search(toy, N_LAYER, SearchBudget(minutes=1), clock=Clock(), **options)
     assert done == 10
     assert 60 <= result.seconds <= 63
-    whole = search(Toy(), N_LAYER, Budget(minutes=1), clock=Clock(), **{**options, "log": None})
+    whole = search(Toy(), N_LAYER, SearchBudget(minutes=1), clock=Clock(), **{**options, "log": None})
     assert abs(result.evaluations - whole.evaluations) <= 2
     assert result.evaluations == done + toy.calls
 
@@ -243,7 +243,7 @@ def test_minutes_end_a_search_and_count_what_a_resumed_one_spent(tmp_path):
 def test_a_budget_in_minutes_is_planned_by_the_first_trial_also_when_resumed(tmp_path):
     def go(evaluate, log):
         options = {"worth": WORTH, "skip_ratio": 0.4, "log": log}
-        return search(evaluate, N_LAYER, Budget(minutes=2), clock=Clock(), **options)
+        return search(evaluate, N_LAYER, SearchBudget(minutes=2), clock=Clock(), **options)
 
     whole = go(Toy(), None)
     with pytest.raises(ZeroDivisionError):
@@ -260,7 +260,7 @@ def test_a_budget_that_ends_too_early_says_so():
 
 
 def test_progress_tells_the_best_so_far():
-    seen: list[Progress] = []
+    seen: list[SearchProgress] = []
     result = run(progress=seen.append)
     assert [one.evaluations for one in seen] == list(range(1, 61))
     losses = [one.best.score.kl for one in seen if one.best is not None]

@@ -8,7 +8,7 @@ import pytest
 from via_sd_local.calibration.dimr import guided
 from via_sd_local.calibration.dimr.guided import Guided
 from via_sd_local.calibration.dimr.objective import Score
-from via_sd_local.calibration.dimr.search import Budget, SearchResult, make_strategy, search
+from via_sd_local.calibration.dimr.search import SearchBudget, SearchResult, make_strategy, search
 from via_sd_local.calibration.dimr.space import FrontPoint, Space, Trial, front_of
 from via_sd_local.calibration.dimr.speed import Shares, speed_worth
 from via_sd_local.calibration.dimr.strategies import Paper, Random
@@ -41,7 +41,7 @@ class Toy:
         return Score(kl=loss, relu=loss, softplus=loss + 1, agreement=float(np.exp(-loss)), tokens=100)
 
     def search(self, name: str, evaluations: int = 120, seed: int = 0, **options: object) -> SearchResult:
-        return search(self, N_LAYER, Budget(evaluations), worth=WORTH, strategy=name, seed=seed, **options)
+        return search(self, N_LAYER, SearchBudget(evaluations), worth=WORTH, strategy=name, seed=seed, **options)
 
 
 def test_guided_finds_the_planted_mask_and_random_masks_are_far_from_it():
@@ -126,7 +126,7 @@ def test_exchange_mends_what_sublayers_alone_got_wrong(monkeypatch):
         loss = score.kl + (3.0 if len(dear) and len(mask) > 4 else 0.0)
         return Score(loss, loss, loss, float(np.exp(-loss)), 100)
 
-    result = search(trap, N_LAYER, Budget(150), worth=WORTH, skip_ratio=PLANTED / 32)
+    result = search(trap, N_LAYER, SearchBudget(150), worth=WORTH, skip_ratio=PLANTED / 32)
     assert not {a, b} & toy.space.sublayers(result.mask)
 
 
@@ -278,12 +278,12 @@ def test_a_front_keeps_the_best_of_each_number():
     [
         lambda: Paper(Space.of(4), worth=WORTH, theta=0),
         lambda: Guided(Space.of(4), worth=WORTH, evaluations=0),
-        lambda: search(Toy(), N_LAYER, Budget(1), worth=WORTH, strategy="best"),
-        lambda: search(Toy(), N_LAYER, Budget(1), worth=WORTH, objective="loss"),
-        lambda: Budget(),
-        lambda: Budget(0),
-        lambda: Budget(minutes=0),
-        lambda: Budget(minutes=float("nan")),
+        lambda: search(Toy(), N_LAYER, SearchBudget(1), worth=WORTH, strategy="best"),
+        lambda: search(Toy(), N_LAYER, SearchBudget(1), worth=WORTH, objective="loss"),
+        lambda: SearchBudget(),
+        lambda: SearchBudget(0),
+        lambda: SearchBudget(minutes=0),
+        lambda: SearchBudget(minutes=float("nan")),
     ],
 )
 def test_impossible_requests_are_refused(make):

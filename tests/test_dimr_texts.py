@@ -11,7 +11,7 @@ import tiny
 from tiny_vocab import vocabulary
 
 from via_sd_local.calibration.dimr.answers import answers, from_json, to_json
-from via_sd_local.calibration.dimr.texts import KINDS, OWN, Prompt, load_texts, split
+from via_sd_local.calibration.dimr.texts import KINDS, OWN, CalibrationPrompt, load_texts, split
 from via_sd_local.runtime.context import Context
 
 BENCH = Path(__file__).parent.parent / "bench" / "tasks.json"
@@ -38,25 +38,29 @@ def test_the_split_holds_out_prompts_of_every_kind_and_is_always_the_same():
 
 
 def test_a_kind_with_one_prompt_is_searched_only():
-    one, two, three = Prompt("a", "x"), Prompt("b", "x"), Prompt("c", "y")
+    one, two, three = CalibrationPrompt("a", "x"), CalibrationPrompt("b", "x"), CalibrationPrompt("c", "y")
     assert split([one, two, three]) == ([one, three], [two])
 
 
 def test_too_few_prompts_to_hold_one_out_are_refused():
     with pytest.raises(ValueError, match=r"2 prompt\(s\) cannot be split"):
-        split([Prompt("a", "x"), Prompt("b", "y")])
+        split([CalibrationPrompt("a", "x"), CalibrationPrompt("b", "y")])
 
 
 def test_a_text_file_holds_prompts_between_blank_lines(tmp_path):
     path = tmp_path / "own.txt"
     path.write_text("\ufefffirst,\nstill first\n \n\n\nsecond: é\n", encoding="utf-8")
-    assert load_texts(path) == [Prompt("first,\nstill first", OWN), Prompt("second: é", OWN)]
+    assert load_texts(path) == [CalibrationPrompt("first,\nstill first", OWN), CalibrationPrompt("second: é", OWN)]
 
 
 def test_a_json_file_holds_texts_or_objects(tmp_path):
     path = tmp_path / "own.json"
     path.write_text(json.dumps(["plain", {"prompt": "with kind", "kind": "poems"}, {"prompt": "without"}]))
-    assert load_texts(path) == [Prompt("plain", OWN), Prompt("with kind", "poems"), Prompt("without", OWN)]
+    assert load_texts(path) == [
+        CalibrationPrompt("plain", OWN),
+        CalibrationPrompt("with kind", "poems"),
+        CalibrationPrompt("without", OWN),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +96,10 @@ def test_answers_are_the_full_models_greedy_choices(tiny_model, verifier, contex
     model = tiny_model(tiny.spec("llama"))
     seen = []
     made = answers(
-        verifier(model), [Prompt("the", "x"), Prompt("the end", "y")], 8, lambda *numbers: seen.append(numbers)
+        verifier(model),
+        [CalibrationPrompt("the", "x"), CalibrationPrompt("the end", "y")],
+        8,
+        lambda *numbers: seen.append(numbers),
     )
     assert [answer.kind for answer in made] == ["x", "y"]
     assert seen == [(1, 2), (2, 2)]
@@ -107,29 +114,29 @@ def test_answers_are_the_full_models_greedy_choices(tiny_model, verifier, contex
 
 def test_an_answer_ends_with_its_end_token(tiny_model, verifier):
     model = tiny_model(tiny.spec("llama"))
-    (free,) = answers(verifier(model), [Prompt("the", "x")], 6)
+    (free,) = answers(verifier(model), [CalibrationPrompt("the", "x")], 6)
     ending = vocabulary(320).with_eot(free.tokens[2])
-    (cut,) = answers(verifier(tiny_model(tiny.spec("llama"), vocab=ending)), [Prompt("the", "x")], 6)
+    (cut,) = answers(verifier(tiny_model(tiny.spec("llama"), vocab=ending)), [CalibrationPrompt("the", "x")], 6)
     assert cut.tokens == free.tokens[:3]
 
 
 def test_prompts_go_through_the_chat_template(tiny_model, verifier):
     template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
     model = tiny_model(tiny.spec("llama"), overrides={"tokenizer.chat_template": template})
-    (answer,) = answers(verifier(model), [Prompt("the", "x")], 1)
+    (answer,) = answers(verifier(model), [CalibrationPrompt("the", "x")], 1)
     assert model.detokenize(answer.prompt_tokens).strip() == "<user>the"
 
 
 def test_a_prompt_that_fills_the_context_is_refused_with_the_numbers(tiny_model, verifier):
     model = tiny_model(tiny.spec("llama"))
     with pytest.raises(ValueError, match=r"the prompt 'the the .* has \d\d tokens and the context 16"):
-        answers(verifier(model, n_ctx=16), [Prompt("the " * 20, "x")], 4)
+        answers(verifier(model, n_ctx=16), [CalibrationPrompt("the " * 20, "x")], 4)
     with pytest.raises(ValueError, match="max_tokens is 0"):
-        answers(verifier(model), [Prompt("the", "x")], 0)
+        answers(verifier(model), [CalibrationPrompt("the", "x")], 0)
 
 
 def test_answers_survive_their_json(tiny_model, verifier):
-    made = answers(verifier(tiny_model(tiny.spec("llama"))), [Prompt("the", "x")], 3)
+    made = answers(verifier(tiny_model(tiny.spec("llama"))), [CalibrationPrompt("the", "x")], 3)
     assert from_json(json.loads(json.dumps(to_json(made)))) == made
 
 

@@ -117,5 +117,5 @@ def test_no_drafts_is_news_where_one_of_them_costs_something() -> None:
         return made
 
     silent = named("silent", fakes.silent(language), is_free=False)
-    assert engine(PromptLookup(min_ngram=4), silent).no_drafts == "the drafter found nothing to propose"
-    assert engine(PromptLookup(min_ngram=4), PromptLookup(min_ngram=4)).no_drafts is None
+    assert engine(PromptLookup(min_ngram=4), silent).why_no_drafts == "the drafter found nothing to propose"
+    assert engine(PromptLookup(min_ngram=4), PromptLookup(min_ngram=4)).why_no_drafts is None

@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 import tiny
 
-from via_sd_local import Llama
+from via_sd_local import Llama, cli
 from via_sd_local.calibration.bars import Bars
 from via_sd_local.calibration.pipeline import Calibration
 from via_sd_local.calibration.plan import Plan
 from via_sd_local.chat.__main__ import main as chat
-from via_sd_local.cli import main as cli
 from via_sd_local.errors import ModelError
 from via_sd_local.runtime import available_memory, footprint, memory_check
 from via_sd_local.runtime.context import N_BATCH, Context

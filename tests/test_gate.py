@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from via_sd_local.arrays import Floats
-from via_sd_local.engine.gate import DEFAULT_RULE, ConfidenceRule, JointRule, Region, Rule, Verdict, judge, parse_rule
+from via_sd_local.engine.gate import (
+    DEFAULT_RULE,
+    ConfidenceRule,
+    JointRule,
+    Region,
+    Rule,
+    SlimVerdict,
+    judge,
+    parse_rule,
+)
 
 JOINT = JointRule(accept=0.6, rewrite=0.8)
 RATIO = ConfidenceRule(accept=0.5, rewrite=0.8)
@@ -44,9 +53,9 @@ END = [0.25, 0.25, 0.25, 0.25]  # an unsure row behind the block
 def test_region_of_a_draft_token(rule: Rule, probabilities: list[float], token: int, expected: Region) -> None:
     verdict = judge(rule, [token], rows(probabilities, END))
     if expected is Region.A:
-        assert verdict == Verdict(1, Region.A, 0, sure=False)
+        assert verdict == SlimVerdict(1, Region.A, 0, sure=False)
     else:
-        assert verdict == Verdict(0, expected, 1, sure=expected is Region.B)
+        assert verdict == SlimVerdict(0, expected, 1, sure=expected is Region.B)
 
 
 @pytest.mark.parametrize(
@@ -74,18 +83,18 @@ def test_tied_argmaxes_agree_with_either() -> None:
     tied = rows([0.45, 0.45, 0.05, 0.05], END)
     rule = JointRule(0.4, 0.4)
     assert judge(rule, [0], tied).kept == judge(rule, [1], tied).kept == 1
-    assert judge(rule, [2], tied) == Verdict(0, Region.B, 0, sure=True)
+    assert judge(rule, [2], tied) == SlimVerdict(0, Region.B, 0, sure=True)
 
 
 @pytest.mark.parametrize("rule", [JOINT, RATIO])
 @pytest.mark.parametrize(("top", "sure"), [(0.85, True), (0.7, False)])
 def test_a_block_kept_whole_ends_with_a_bonus_if_the_slim_verifier_is_sure(rule: Rule, top: float, sure: bool) -> None:
     sure_of_1, rest = [0.05, 0.85, 0.05, 0.05], (1 - top) / 3
-    assert judge(rule, [1, 1], rows(sure_of_1, sure_of_1, [rest, rest, rest, top])) == Verdict(2, Region.A, 3, sure)
+    assert judge(rule, [1, 1], rows(sure_of_1, sure_of_1, [rest, rest, rest, top])) == SlimVerdict(2, Region.A, 3, sure)
 
 
 def test_an_empty_draft_leaves_only_the_bonus() -> None:
-    assert judge(JOINT, [], rows([0.9, 0.1, 0.0, 0.0])) == Verdict(0, Region.A, 0, sure=True)
+    assert judge(JOINT, [], rows([0.9, 0.1, 0.0, 0.0])) == SlimVerdict(0, Region.A, 0, sure=True)
 
 
 @pytest.mark.parametrize(
@@ -97,13 +106,13 @@ def test_the_first_token_that_is_not_kept_ends_the_block(
 ) -> None:
     sure_of_1 = [0.05, 0.85, 0.05, 0.05]
     logits = rows(sure_of_1, sure_of_1, probabilities, sure_of_1, sure_of_1)
-    assert judge(JOINT, [1, 1, 1, 1], logits) == Verdict(2, region, token, sure)
+    assert judge(JOINT, [1, 1, 1, 1], logits) == SlimVerdict(2, region, token, sure)
 
 
 def test_a_rule_that_turns_down_the_token_it_would_rewrite_to_escalates() -> None:
     rule = JointRule(accept=0.9, rewrite=0.5)
-    assert judge(rule, [1], rows([0.1, 0.7, 0.1, 0.1], END)) == Verdict(0, Region.C, 1, sure=False)
-    assert judge(rule, [0], rows([0.1, 0.7, 0.1, 0.1], END)) == Verdict(0, Region.B, 1, sure=True)
+    assert judge(rule, [1], rows([0.1, 0.7, 0.1, 0.1], END)) == SlimVerdict(0, Region.C, 1, sure=False)
+    assert judge(rule, [0], rows([0.1, 0.7, 0.1, 0.1], END)) == SlimVerdict(0, Region.B, 1, sure=True)
 
 
 def test_logits_that_are_no_numbers_escalate() -> None:

@@ -72,7 +72,7 @@ def test_full_logits_equal_those_of_a_run_without_slim_passes(
     """
     resumes = resumes and resume
     tiers = verifier(tiny_model(tiny.spec(name)), mask, resume=resume)
-    assert (tiers.no_resume is None) == resumes
+    assert (tiers.why_no_resume is None) == resumes
     kinds = interleave(tiers, Reference(context(tiers.model)), seed, 0.02 if resumes else 0.0)
     assert ("resume" in kinds) == resumes
 
@@ -89,7 +89,7 @@ def test_full_logits_do_not_depend_on_slim_passes_with_a_quantised_cache(
 ) -> None:
     """Bit for bit without resume; with it one more rounding of the cache's coarse numbers may show."""
     tiers = verifier(tiny_model(WIDE, placement=placement), mask, resume=resume)
-    assert (tiers.no_resume is None) == resume
+    assert (tiers.why_no_resume is None) == resume
     interleave(tiers, Reference(context(tiers.model)), 0, 0.1 if resume else 0.0)
 
 

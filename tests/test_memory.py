@@ -11,7 +11,7 @@ import pytest
 
 PEAK = """
 import resource, sys
-from via_sd_local.cli.main import main
+from via_sd_local.cli import main
 status = main(sys.argv[1:])
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
 sys.exit(status)

@@ -356,12 +356,12 @@ def test_a_draft_model_that_was_never_used_is_said_to_be_and_why() -> None:
     )
     list(engine.generate([1, 2, 3], max_tokens=12))
     assert engine.stats.drafted == 0
-    assert engine.no_drafts == "drafting would be slower than plain decoding here"
+    assert engine.why_no_drafts == "drafting would be slower than plain decoding here"
     list(engine.generate([1, 2, 3], max_tokens=40))  # one probe
-    assert engine.no_drafts is None
+    assert engine.why_no_drafts is None
     lookup = Engine(fakes.fake_verifier(language), PromptLookup(), Policy(Mode.SD, 3))
     list(lookup.generate([1, 2, 3], max_tokens=12))
-    assert lookup.no_drafts is None
+    assert lookup.why_no_drafts is None
 
 
 def test_a_slim_tier_that_lets_more_through_is_worth_more_than_it_saves() -> None:

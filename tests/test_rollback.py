@@ -20,10 +20,10 @@ from via_sd_local.runtime.model import Model
 from via_sd_local.tiers.drafter import Draft, Drafter, ModelDrafter, PromptLookup
 from via_sd_local.tiers.llama_cpp_drafter import LlamaDraftModelDrafter
 from via_sd_local.tiers.self_drafter import SelfDrafter
-from via_sd_local.tiers.verifier import Tracked, Verifier
+from via_sd_local.tiers.verifier import TokenCache, Verifier
 
 
-def failing(tracked: Tracked, monkeypatch: pytest.MonkeyPatch, nth: int | None) -> list[int]:
+def failing(tracked: TokenCache, monkeypatch: pytest.MonkeyPatch, nth: int | None) -> list[int]:
     """Let the nth removal from its memory fail (None: all); returns a list that counts the failures."""
     remove, failed, calls = tracked.context.remove, [], 0
 

@@ -72,7 +72,7 @@ def test_a_split_model_has_the_local_models_logits(
         verifier(tiny_model(spec, placement=placement), mask)
         for placement in (split(servers), Placement(flash_attn="on"))  # as llama.cpp chooses for servers
     )
-    assert remote.no_resume == local.no_resume
+    assert remote.why_no_resume == local.why_no_resume
     kinds: list[str] = []
     remote.recorder = lambda kind, _tokens, _seconds: kinds.append(kind)
 

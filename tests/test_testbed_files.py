@@ -21,7 +21,7 @@ import tiny
 from testbeds import SAME, Build, files_in
 
 from via_sd_local.catalog import catalog
-from via_sd_local.cli.main import main
+from via_sd_local.cli import main
 from via_sd_local.errors import ModelError, NativeError
 from via_sd_local.testbed import build as testbed_build
 from via_sd_local.testbed import recipe as testbed
@@ -133,7 +133,7 @@ def test_an_interruption_with_half_a_file_leaves_nothing(
 def test_ctrl_c_while_quantising_ends_both_processes(smollm2_path: Path, tmp_path: Path) -> None:
     """The draft of a real model takes long enough to be interrupted."""
     target = tmp_path / "out" / "testbed.gguf"
-    code = "import sys; from via_sd_local.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    code = "import sys; from via_sd_local.cli import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, "testbed", "build", "--source", str(smollm2_path), "--embed", "576"]
     command += ["--ffn", "1536", "--kv-heads", "3", "--copies", "0", "--quant", "Q5_1", "--output", str(target)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as child:

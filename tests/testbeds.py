@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tiny
 
-from via_sd_local.cli.main import main
+from via_sd_local.cli import main
 from via_sd_local.mask import LayerMask
 from via_sd_local.runtime.context import Context
 from via_sd_local.runtime.model import Model

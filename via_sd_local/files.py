@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from .errors import ModelError
+
 PACKAGE = Path(__file__).resolve().parent
 
 
@@ -19,3 +21,13 @@ def cache_folder() -> Path:
     import platformdirs  # here: most commands need no cache, and this import takes milliseconds
 
     return platformdirs.user_cache_path("via-sd-local", appauthor=False).absolute()
+
+
+def read_text(path: str, what: str) -> str:
+    """The text of a UTF-8 file; ModelError, naming what it should have been, if it cannot be read."""
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise ModelError(f"the {what} file {path} is not UTF-8 text") from None
+    except OSError as error:
+        raise ModelError(f"the {what} file {path} cannot be read: {error.strerror}") from None

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable
-from pathlib import Path
-
-from .errors import ModelError
 
 
 class Utf8Stream:
@@ -73,13 +70,3 @@ class StopStrings:
         stop = self._first_stop(held)
         self.found = self.found or stop is not None
         return held[:stop]
-
-
-def read_text(path: str, what: str) -> str:
-    """The text of a UTF-8 file; ModelError, naming what it should have been, if it cannot be read."""
-    try:
-        return Path(path).read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise ModelError(f"the {what} file {path} is not UTF-8 text") from None
-    except OSError as error:
-        raise ModelError(f"the {what} file {path} cannot be read: {error.strerror}") from None

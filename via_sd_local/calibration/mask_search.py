@@ -13,10 +13,10 @@ from ..mask import LayerMask
 from ..profiles.profile import Point, SearchSummary
 from ..runtime.model import Model
 from .bars import Bars
-from .dimr.answers import Answer
+from .dimr.answers import RecordedAnswer
 from .dimr.evaluation import Evaluator
 from .dimr.objective import Objective, agreement
-from .dimr.search import Budget, Progress, search
+from .dimr.search import SearchBudget, SearchProgress, search
 from .dimr.speed import Shares, speed_worth
 from .plan import Plan
 from .recording import Recorded, Recording
@@ -31,7 +31,7 @@ _OBJECTIVES: dict[str, Objective] = {"guided": "kl", "paper": "relu", "random": 
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class MaskResult:
     """The mask, how it was found, and (skip ratio, cost) of every mask that was tried on the whole text, in order."""
 
     mask: LayerMask
@@ -41,7 +41,7 @@ class Found:
 
 def find_mask(
     model: Model,
-    answers: list[Answer],
+    answers: list[RecordedAnswer],
     plan: Plan,
     *,
     costs: Costs,
@@ -49,7 +49,7 @@ def find_mask(
     threads: int,
     work: Work,
     bars: Bars,
-) -> Found:
+) -> MaskResult:
     """The mask that promises most tokens a second, of those that the plan's budget allows to try.
 
     `costs` are those of full passes and of the draft model, `draft` what that one says of the answers' tokens, `[n]`;
@@ -66,12 +66,14 @@ def find_mask(
         )
     answers = [replace(answer, tokens=answer.tokens[:_TOKENS]) for answer in answers]
     objective = _OBJECTIVES[plan.strategy]
-    budget = Budget(plan.evaluations) if plan.evaluations is not None else Budget(minutes=plan.minutes_of_search)
+    budget = (
+        SearchBudget(plan.evaluations) if plan.evaluations is not None else SearchBudget(minutes=plan.minutes_of_search)
+    )
     facts = [plan.strategy, objective, plan.seed, plan.skip_ratio, plan.evaluations, plan.minutes_of_search]
     name = f"search-{hashlib.sha256(repr(facts).encode()).hexdigest()[:12]}.jsonl"
     bars.stage("search", budget.evaluations or 60 * plan.minutes_of_search, "Ctrl-C ends it early")
 
-    def heard(progress: Progress) -> None:
+    def heard(progress: SearchProgress) -> None:
         best = progress.best
         note = f"{progress.evaluations} masks" + (
             f"; best skips {100 * best.mask.skip_ratio:.0f} % and agrees on {100 * best.score.agreement:.1f} %"
@@ -132,10 +134,10 @@ def find_mask(
         ),
     )
     whole = [(t.mask, t.score) for t in result.trials if t.score is not None and not t.quick]
-    return Found(mask, summary, tuple((each.skip_ratio, score.loss(objective)) for each, score in whole))
+    return MaskResult(mask, summary, tuple((each.skip_ratio, score.loss(objective)) for each, score in whole))
 
 
-def _recording(answers: list[Answer], evaluator: Evaluator, mask: LayerMask, draft: TopLogits) -> Recording:
+def _recording(answers: list[RecordedAnswer], evaluator: Evaluator, mask: LayerMask, draft: TopLogits) -> Recording:
     """What the tiers say of the answers, the slim one with this mask."""
     slim = evaluator.slim(mask)
     ends = [*evaluator.starts[1:], len(evaluator)]

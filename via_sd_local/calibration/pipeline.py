@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import __version__
+from .._version import version
 from ..binding import build_info
 from ..catalog.catalog import resolve
 from ..engine.costs import Costs
@@ -27,13 +27,13 @@ from ..runtime.placement import DEFAULT
 from ..tiers.drafter import ModelDrafter, check_vocabulary
 from ..tiers.verifier import Verifier
 from .bars import Bars
-from .dimr.answers import Answer, answers, from_json, to_json
+from .dimr.answers import RecordedAnswer, answers, from_json, to_json
 from .dimr.evaluation import teacher_forced
-from .dimr.texts import Prompt, load_texts, split
-from .mask_search import Found, find_mask
+from .dimr.texts import CalibrationPrompt, load_texts, split
+from .mask_search import MaskResult, find_mask
 from .plan import Plan
 from .recording import Recording, record
-from .stages import Tiers, compare, time_passes
+from .stages import TierDistributions, compare, time_passes
 from .work import Work
 
 _N_CTX = 2048  # of the answers' context, if the model has as much
@@ -46,15 +46,15 @@ class Calibrated:
     """The profile, and what pictures are made of: the search, None where there was none."""
 
     profile: Profile
-    search: Found | None
+    search: MaskResult | None
 
 
 @dataclass(frozen=True, slots=True)
 class _Answers:
     """Those that the search may see, and those that are held out from it."""
 
-    searched: list[Answer]
-    held_out: list[Answer]
+    searched: list[RecordedAnswer]
+    held_out: list[RecordedAnswer]
 
 
 class Calibration:
@@ -90,11 +90,11 @@ class Calibration:
             self.bars.stage("thresholds", _REPLAYS if mask and draft else 2)
             comparison = compare(searched, held_out, costs, self.bars.step)
             self.bars.end()
-        tiers = Tiers.of(held_out)
+        tiers = TierDistributions.of(held_out)
         profile = Profile(
             version=VERSION,
             created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            program=f"via_sd_local {__version__}, llama.cpp {build_info()['llama_cpp_commit'][:9]}",
+            program=f"via_sd_local {version()}, llama.cpp {build_info()['llama_cpp_commit'][:9]}",
             verifier=self.verifier_print,
             draft=self.draft_print,
             mask=str(mask),
@@ -148,14 +148,14 @@ class Calibration:
         return _Answers(made[:cut], made[cut:])
 
     @staticmethod
-    def _known_answers(data: object, prompts: Sequence[Prompt]) -> list[Answer]:
+    def _known_answers(data: object, prompts: Sequence[CalibrationPrompt]) -> list[RecordedAnswer]:
         try:
             known = from_json(data) if data is not None else []
         except ValueError:
             return []
         return known if len(known) <= len(prompts) else []
 
-    def _search(self, model: Model, draft: Model | None, searched: list[Answer]) -> Found:
+    def _search(self, model: Model, draft: Model | None, searched: list[RecordedAnswer]) -> MaskResult:
         """Find the mask; what masks are worth must be the same when the search is resumed, so its costs are kept."""
         name = f"costs-{self.threads}-{self.draft_print.hash[:12] if self.draft_print else 'alone'}.json"
         costs = self.work.load(name, lambda path: Costs.from_json(json.loads(path.read_text(encoding="utf-8"))))
@@ -202,14 +202,14 @@ class Calibration:
             else:
                 with closing(ModelDrafter(draft, model, n_ctx=64, n_threads=self.threads)) as drafter:
                     costs = time_passes(verifier, [drafter], ROUNDS, self.bars.step)
-            no_resume = verifier.no_resume if mask else None
+            no_resume = verifier.why_no_resume if mask else None
         self.bars.end()
         return costs, no_resume
 
     def _verifier(self, model: Model, mask: LayerMask, n_ctx: int) -> Verifier:
         return Verifier(model, n_ctx=n_ctx, mask=mask or None, n_threads=self.threads)
 
-    def _notes(self, found: Found | None) -> tuple[str, ...]:
+    def _notes(self, found: MaskResult | None) -> tuple[str, ...]:
         notes = []
         if found is not None and not found.summary.complete:
             notes.append("the search was cut short")

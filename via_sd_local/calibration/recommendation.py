@@ -11,7 +11,7 @@ MARGIN = 1.02  # a mode with more parts must promise this much more: predictions
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Recommendation:
     """The fastest mode that does not deviate, and the fastest one within each level of deviation."""
 
     lossless: Mode
@@ -23,7 +23,7 @@ class Verdict:
         return self.lossless is Mode.EXACT or Mode.TIERED in self.levels.values()
 
 
-def decide(plain: float, sd: float | None, exact: float | None, tiered: Mapping[float, float | None]) -> Verdict:
+def decide(plain: float, sd: float | None, exact: float | None, tiered: Mapping[float, float | None]) -> Recommendation:
     """From tokens a second by mode, and of `tiered` by level; None for what cannot be run or keeps no budget.
 
     What keeps a smaller budget keeps a larger one, too. Raises ValueError for a speed that is not above 0.
@@ -42,4 +42,4 @@ def decide(plain: float, sd: float | None, exact: float | None, tiered: Mapping[
     for level, speed in sorted(tiered.items()):
         fastest = max(fastest, speed or 0.0)
         levels[level] = Mode.TIERED if fastest > best * MARGIN else lossless
-    return Verdict(lossless, levels)
+    return Recommendation(lossless, levels)

@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import ModelError
 from ..runtime.model import Model
 from ..tiers.drafter import check_vocabulary
-from ..tiers.verifier import Tracked, Verifier
+from ..tiers.verifier import TokenCache, Verifier
 from .top_logits import TopLogits
 
 BLOCK = 4  # tokens of a slim pass that attend to what slim passes computed; below are the full model's K/V
@@ -116,7 +116,7 @@ def record(
     if draft is not None:
         check_vocabulary(draft, verifier.model)
         n_ctx, n_threads = verifier.context.n_ctx, verifier.context.n_threads
-        with closing(Tracked(draft, n_ctx=n_ctx, n_threads=n_threads)) as tracked:
+        with closing(TokenCache(draft, n_ctx=n_ctx, n_threads=n_threads)) as tracked:
             drafts = [_draft_rows(tracked, answer) for answer in answers]
     recorded = []
     for answer, draft_rows in zip(answers, drafts, strict=True):
@@ -126,7 +126,7 @@ def record(
     return Recording(recorded)
 
 
-def _draft_rows(tracked: Tracked, answer: AnswerLike) -> TopLogits:
+def _draft_rows(tracked: TokenCache, answer: AnswerLike) -> TopLogits:
     """Token by token, as a draft model runs."""
     tracked.reset()
     rows = [TopLogits.of(tracked.append(answer.prompt_tokens)[None])]

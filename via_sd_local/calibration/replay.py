@@ -147,7 +147,7 @@ class _RecordedVerifier(Verifier):
         self.context = _RecordedContext()  # type: ignore[assignment]
         self.mask = LayerMask.parse("0", 1)
         self.can_rewind = True
-        self.no_resume = None
+        self.why_no_resume = None
         self.resume_pays = lambda _tokens: True
         self.recorder = ignore
         self.cells: list[int] = []

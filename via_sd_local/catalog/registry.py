@@ -55,7 +55,7 @@ Source: TypeAlias = HubSource | WheelSource
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class CatalogModel:
     """A model file with a name, the size (bytes) and hash that it must have, and its sources in the order to try."""
 
     name: str
@@ -84,7 +84,7 @@ class Registry:
     """The known models by name, the name of the default one, and those that are made here."""
 
     default: str
-    models: Mapping[str, Model]
+    models: Mapping[str, CatalogModel]
     made: Mapping[str, MadeModel]
 
 
@@ -104,7 +104,7 @@ def load(path: Path | None = None) -> Registry:
     for name in made:
         if name in models:
             raise top.error("made", name, "a name that no other model has")
-    entries: list[Model | MadeModel] = [*models.values(), *made.values()]
+    entries: list[CatalogModel | MadeModel] = [*models.values(), *made.values()]
     files = [entry.file for entry in entries]
     for entry in entries:
         if files.count(entry.file) > 1:
@@ -115,11 +115,11 @@ def load(path: Path | None = None) -> Registry:
     return Registry(default, models, made)
 
 
-def _model(name: str, table: "_Table") -> Model:
+def _model(name: str, table: "_Table") -> CatalogModel:
     if not NAME.fullmatch(name):
         raise table.error("name", name, f"text of the form {NAME.pattern}")
     table.only("description", "license", "file", "size", "sha256", "sources")
-    return Model(
+    return CatalogModel(
         name=name,
         description=table.text("description"),
         license=table.text("license"),

@@ -15,7 +15,7 @@ _FORMAT = "via_sd_local chat 1"
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class ChatPrompt:
     """The tokens of a conversation with a new message, and how many of its oldest messages had to go."""
 
     tokens: list[int]
@@ -29,7 +29,7 @@ class Conversation:
     system: str | None = None
     turns: list[Message] = field(default_factory=list)
 
-    def prompt_for(self, text: str, tokens_of: Callable[[Sequence[Message]], list[int]], n_ctx: int) -> Prompt:
+    def prompt_for(self, text: str, tokens_of: Callable[[Sequence[Message]], list[int]], n_ctx: int) -> ChatPrompt:
         """The prompt that asks `text`, without as many of the oldest turns as must go to make it fit.
 
         Changes nothing; `forget` drops them. Raises ValueError when the message does not fit even alone.
@@ -40,7 +40,7 @@ class Conversation:
         for dropped in range(0, len(self.turns) + 1, 2):
             tokens = tokens_of([*head, *self.turns[dropped:], message])
             if len(tokens) <= room:
-                return Prompt(tokens, dropped)
+                return ChatPrompt(tokens, dropped)
         what = "this message" + (" and the system message take" if head else " takes")
         raise ValueError(
             f"{what} {len(tokens)} tokens, {len(tokens) - room} more than fit: the context has {n_ctx} (--n-ctx), of "

@@ -114,12 +114,12 @@ class RichDisplay(Display):
         self._err.print(text, style=style, markup=False, emoji=False, soft_wrap=not wraps)
 
     def begin(self, *, colors: bool = False) -> None:
-        from .screen import Rows
+        from .screen import ScreenRows
 
         self._colors = colors
         self._empty = True
         self._size = self._terminal_size()
-        self._text, self._rows, self._hopeless = "", Rows(self._size[0]), False
+        self._text, self._rows, self._hopeless = "", ScreenRows(self._size[0]), False
 
     def push(self, pieces: Sequence[Piece]) -> None:
         from .screen import printable
@@ -164,7 +164,7 @@ class RichDisplay(Display):
 
     def _render_whole_blocks(self) -> None:
         """Render what is complete of a part that is about to leave the screen, and begin another part after it."""
-        from .screen import Rows, last_boundary
+        from .screen import ScreenRows, last_boundary
 
         boundary = last_boundary(self._text)
         if boundary == 0:
@@ -173,7 +173,7 @@ class RichDisplay(Display):
         done, rest = self._text[:boundary], self._text[boundary:]
         if not self._hopeless and self._render(done, blank=True):
             self._write(rest)
-        self._text, self._rows, self._hopeless = rest, Rows(self._size[0]), False
+        self._text, self._rows, self._hopeless = rest, ScreenRows(self._size[0]), False
         self._rows.add(rest)
 
     def _render(self, text: str, *, blank: bool = False) -> bool:

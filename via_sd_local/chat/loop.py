@@ -100,7 +100,7 @@ class Chat:
         if comparable(stats):
             with suppress(KeyboardInterrupt):  # it is heard when the line has been written
                 plain = self._plain.tokens_per_second(engine.verifier)
-        self.display.note(status_line(stats, dialogue.shares(), dialogue.n_ctx, plain, engine.no_drafts))
+        self.display.note(status_line(stats, dialogue.shares(), dialogue.n_ctx, plain, engine.why_no_drafts))
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..cli.options import add_sampling, add_settings, sampling_from, settings_from
-from ..text import read_text
+from ..files import read_text
 
 if TYPE_CHECKING:
     from .dialogue import Dialogue
@@ -62,8 +62,8 @@ def start(argv: list[str] | None) -> int:
         for pieces in dialogue.answer(piped, note=lambda text: print(text, file=sys.stderr)):
             print("".join(piece.text for piece in pieces), end="", flush=True)
         print()
-        if session.engine.no_drafts:
-            print(f"warning: no drafts were made: {session.engine.no_drafts}", file=sys.stderr)
+        if session.engine.why_no_drafts:
+            print(f"warning: no drafts were made: {session.engine.why_no_drafts}", file=sys.stderr)
     return 0
 
 

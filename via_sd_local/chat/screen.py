@@ -18,7 +18,7 @@ def printable(text: str) -> str:
     return "".join(char for char in text if char == "\n" or unicodedata.category(char) != "Cc")
 
 
-class Rows:
+class ScreenRows:
     """Counts the rows that text takes on a terminal of `width` columns, from the beginning of a row."""
 
     def __init__(self, width: int) -> None:

@@ -8,7 +8,8 @@ import sys
 from typing import Any
 
 from ..errors import ModelError
-from ..text import Utf8Stream, read_text
+from ..files import read_text
+from ..text import Utf8Stream
 from .options import add_sampling, add_settings, sampling_from, settings_from
 
 DESCRIPTION = """\
@@ -86,8 +87,8 @@ def run(args: argparse.Namespace) -> int:
                 print(text, end="", flush=True)
         parts.append(stream.finish())
         stats = session.engine.stats
-        if session.engine.no_drafts:
-            print(f"warning: no drafts were made: {session.engine.no_drafts}", file=sys.stderr)
+        if session.engine.why_no_drafts:
+            print(f"warning: no drafts were made: {session.engine.why_no_drafts}", file=sys.stderr)
         if not args.json:
             print(parts[-1])
             return 0

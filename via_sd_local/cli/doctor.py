@@ -10,7 +10,7 @@ import sys
 from importlib import metadata
 from typing import Any
 
-from .. import __version__
+from .._version import version
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -24,7 +24,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def examine() -> dict[str, Any]:
     """Everything that doctor reports; `problems` lists what keeps the package from working."""
     report: dict[str, Any] = {
-        "version": __version__,
+        "version": version(),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cpus": os.cpu_count(),

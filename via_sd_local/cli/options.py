@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
+from ..files import read_text
 from ..sampling.sampler import SamplingParams
 from ..session.settings import DRAFTERS, MODES, Settings
-from ..text import read_text
 from .placement_options import DRAFT, VERIFIER, add_placement, placement_from
 
 

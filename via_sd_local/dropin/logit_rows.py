@@ -7,7 +7,7 @@ import numpy as np
 from ..arrays import Floats
 
 
-class Rows:
+class LogitRows:
     """A growing array `[positions, n_vocab]`; `valid` is how many positions, from the first on, have a row in it."""
 
     def __init__(self, n_vocab: int, *, keeps_all: bool) -> None:

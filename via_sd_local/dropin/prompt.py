@@ -11,7 +11,7 @@ from ..binding import llama
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class CompletionPrompt:
     """Tokens, the text to echo (None if it was given as tokens), and what to put after the answer."""
 
     tokens: list[int]
@@ -19,7 +19,7 @@ class Prompt:
     appended: str = ""
 
 
-def read_prompt(llm: Any, prompt: str | Sequence[int], suffix: str | None) -> Prompt:
+def read_prompt(llm: Any, prompt: str | Sequence[int], suffix: str | None) -> CompletionPrompt:
     """ValueError for an empty prompt of a model without BOS, TypeError for what is neither a text nor token ids."""
     if suffix is not None and not isinstance(suffix, str):
         raise TypeError(f"suffix is {suffix!r}; it must be a text")
@@ -37,7 +37,7 @@ def read_prompt(llm: Any, prompt: str | Sequence[int], suffix: str | None) -> Pr
     if llm._model.add_bos_token() and tokens != llm._input_ids.tolist():
         while tokens[:2] == [bos, bos]:
             del tokens[0]
-    return Prompt(tokens, text, appended)
+    return CompletionPrompt(tokens, text, appended)
 
 
 def _token_ids(prompt: Sequence[int]) -> list[int]:

@@ -8,7 +8,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from ..sampling.sampler import LogitsProcessor, SamplingParams
-from .prompt import Prompt
+from .prompt import CompletionPrompt
 from .text_watcher import Criterion
 
 RANDOM_SEED = 0xFFFFFFFF  # LLAMA_DEFAULT_SEED, also written -1
@@ -18,7 +18,7 @@ RANDOM_SEED = 0xFFFFFFFF  # LLAMA_DEFAULT_SEED, also written -1
 class Request:
     """A completion; `max_tokens` None is up to the end of the context."""
 
-    prompt: Prompt
+    prompt: CompletionPrompt
     sampling: SamplingParams
     processors: tuple[LogitsProcessor, ...]
     max_tokens: int | None

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from .logprobs import as_columns
-from .text_watcher import Delta
+from .text_watcher import TextDelta
 
 
 class Envelope:
@@ -25,14 +25,14 @@ class Envelope:
         self._logprobs = logprobs
         self._tail: dict[str, Any] = {"usage": None} if streams_usage else {}
 
-    def _columns(self, deltas: Iterable[Delta]) -> dict[str, Any] | None:
+    def _columns(self, deltas: Iterable[TextDelta]) -> dict[str, Any] | None:
         return as_columns(entry for delta in deltas for entry in delta.entries) if self._logprobs else None
 
     def _response(self, text: str, logprobs: dict[str, Any] | None, reason: str | None) -> dict[str, Any]:
         choice = {"text": text, "index": 0, "logprobs": logprobs, "finish_reason": reason}
         return {**self._head, "choices": [choice], **self._tail}
 
-    def chunk(self, delta: Delta) -> dict[str, Any]:
+    def chunk(self, delta: TextDelta) -> dict[str, Any]:
         """A piece of a stream."""
         return self._response(delta.text, self._columns([delta]), None)
 
@@ -44,7 +44,7 @@ class Envelope:
         """The usage after the end of a stream."""
         return {**self._head, "choices": [], "usage": usage}
 
-    def whole(self, deltas: list[Delta], reason: str | None, usage: dict[str, Any]) -> dict[str, Any]:
+    def whole(self, deltas: list[TextDelta], reason: str | None, usage: dict[str, Any]) -> dict[str, Any]:
         """The response of a call that does not stream."""
         text = "".join(delta.text for delta in deltas)
         return {**self._response(text, self._columns(deltas), reason), "usage": usage}

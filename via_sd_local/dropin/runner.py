@@ -20,18 +20,18 @@ from ..errors import NativeError
 from ..sampling.sampler import LogitsProcessor, SamplingParams
 from ..session.session import Session
 from ..tiers.verifier import common_prefix
-from .logit_rows import Rows
+from .logit_rows import LogitRows
 from .pieces import Pieces, TokenizerPieces, VocabularyPieces
 from .request import Request
-from .text_watcher import Answer, Criterion, Delta
+from .text_watcher import Criterion, TextDelta, TextWatcher
 from .turns import Turn, Turns
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class AnswerStep:
     """What a step adds to an answer; at the end also why, and the statistics."""
 
-    deltas: list[Delta]
+    deltas: list[TextDelta]
     reason: str | None = None
     stats: dict[str, Any] | None = None
 
@@ -44,12 +44,12 @@ class Runner:
         self.session = session
         self.engine, self.verifier, self.model = session.engine, session.engine.verifier, session.model
         self.turns = Turns()
-        self.rows = Rows(self.model.n_vocab, keeps_all=logits_all)
+        self.rows = LogitRows(self.model.n_vocab, keeps_all=logits_all)
 
     @property
     def stats(self) -> dict[str, Any]:
         """The statistics of the last generation, and why nothing was drafted, if that needs saying."""
-        return {**self.engine.stats.to_json(), "no_drafts": self.engine.no_drafts}
+        return {**self.engine.stats.to_json(), "no_drafts": self.engine.why_no_drafts}
 
     #
     # the two accounts of what the context holds
@@ -147,7 +147,7 @@ class Runner:
                 "log-probabilities of the full model; use mode 'sd' or 'exact'"
             )
 
-    def answer(self, request: Request) -> Generator[Progress, None, None]:
+    def answer(self, request: Request) -> Generator[AnswerStep, None, None]:
         """The answer step by step; the object is free again when the last step is out."""
         turn = self.turns.begin()
         length = len(request.prompt.tokens)
@@ -165,14 +165,14 @@ class Runner:
                         break
                     if deltas:
                         self.turns.pause(turn)
-                        yield Progress(deltas)
+                        yield AnswerStep(deltas)
                         self.turns.resume(turn)
             if request.prompt.appended:
-                deltas.append(Delta(request.prompt.appended))
+                deltas.append(TextDelta(request.prompt.appended))
             self._settle(length)
             if self._llm.cache is not None:
                 self._llm.cache[self._llm.input_ids[:length].tolist()] = self._llm._state()
-            last = Progress(deltas, "stop" if watcher.stopped else step.finish_reason, self.stats)
+            last = AnswerStep(deltas, "stop" if watcher.stopped else step.finish_reason, self.stats)
         finally:
             self._end(turn, length)
         yield last
@@ -192,7 +192,7 @@ class Runner:
             while sent is not None:
                 text += sent
                 self.sync()
-                watcher = Answer(
+                watcher = TextWatcher(
                     text, self.pieces(text), criteria=criteria, prompt_from=self._prompt_from, keep=self._keep
                 )
                 steps = self._steps(text, sampling, processors, watcher, None, stops_at_end=False)
@@ -284,13 +284,13 @@ class Runner:
         """How tokens become text."""
         return VocabularyPieces(self.model) if self.uses_vocabulary else TokenizerPieces(self._llm.tokenizer_, before)
 
-    def _watcher(self, request: Request) -> Answer:
+    def _watcher(self, request: Request) -> TextWatcher:
         prompt, tokens = request.prompt, request.prompt.tokens
         text = prompt.text
         if text is None and (request.echo or request.logprobs is not None):
             text = self._llm.detokenize(tokens).decode("utf-8", "ignore")
         scores = request.echo and request.logprobs is not None
-        return Answer(
+        return TextWatcher(
             tokens,
             self.pieces(tokens),
             stops=request.stops,

@@ -19,7 +19,7 @@ Criterion = Callable[[npt.NDArray[np.intc], Floats], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Delta:
+class TextDelta:
     """What one token, or an echoed prompt, adds to the text; `entries` where log-probabilities are asked for."""
 
     text: str
@@ -33,7 +33,7 @@ class _Waiting:
     entries: tuple[TokenLogprobs, ...]
 
 
-class Answer:
+class TextWatcher:
     """Watches a generation; `take` hands out what is settled of its text. All of it is linear in the text's length."""
 
     def __init__(
@@ -110,22 +110,22 @@ class Answer:
         """Whether a stop string ended the text; certain when `take` was told that it is finished."""
         return self._stops.found
 
-    def take(self, *, finished: bool) -> list[Delta]:
+    def take(self, *, finished: bool) -> list[TextDelta]:
         """What has become certain since the last call, a delta for each token."""
-        deltas: list[Delta] = []
+        deltas: list[TextDelta] = []
         if self._echo is not None:
-            deltas.append(Delta(self._echo, tuple(self._scored.entries) if self._scored is not None else ()))
+            deltas.append(TextDelta(self._echo, tuple(self._scored.entries) if self._scored is not None else ()))
             self._echo = None
         if finished:
             self._shown += len(self._stops.finish())
         while self._waiting and self._waiting[0].end <= self._shown:
             waiting = self._waiting.popleft()
-            deltas.append(Delta(waiting.text, waiting.entries))
+            deltas.append(TextDelta(waiting.text, waiting.entries))
         if finished and self._waiting:  # the stop begins within this token, and what follows it is cut off
             waiting = self._waiting.popleft()
             keep = len(waiting.text) - (waiting.end - self._shown)
             if keep > 0:
-                deltas.append(Delta(waiting.text[:keep], waiting.entries))
+                deltas.append(TextDelta(waiting.text[:keep], waiting.entries))
             self._waiting.clear()
         return deltas
 

@@ -13,7 +13,7 @@ _GENEROUS = 32  # tokens whose credit, saved up, makes it as lenient as it gets
 _WORST = 0.1  # the least share of the best token's probability that is ever let through
 
 
-class Budget:
+class DeviationBudget:
     """Credit of one engine; `share` of the tokens may deviate (None: no limit, but no lenience either)."""
 
     def __init__(self, share: float | None) -> None:

@@ -15,7 +15,7 @@ from ..sampling.chain import make_sampler
 from ..sampling.sampler import LogitsProcessor, SamplingParams
 from ..tiers.drafter import Drafter
 from ..tiers.verifier import Verifier
-from .budget import Budget
+from .budget import DeviationBudget
 from .costs import Costs, ResumeChoice
 from .generation import Generation, Step
 from .pace import Pace
@@ -76,13 +76,13 @@ class Engine:
         costs = costs or Costs()
         self._first_costs = costs.to_json()
         self.paces = self._make_paces(costs)
-        self.budget = Budget(policy.max_deviation)
+        self.budget = DeviationBudget(policy.max_deviation)
         verifier.resume_pays = ResumeChoice(costs)
         self._generation = 0
         self._closed = False
 
     @property
-    def no_drafts(self) -> str | None:
+    def why_no_drafts(self) -> str | None:
         """Why a draft model was never used in the last generation; None if it was, or the text was short.
 
         Prompt lookup, which costs nothing, may find nothing; that is no news.
@@ -167,7 +167,7 @@ class Engine:
             # nor, where it decides who checks a draft, must what other texts have taught
             costs = Costs.from_json(self._first_costs)
             costs.frozen = True
-            paces, budget = self._make_paces(costs), Budget(self.policy.max_deviation)
+            paces, budget = self._make_paces(costs), DeviationBudget(self.policy.max_deviation)
         self._generation += 1
         mine = self._generation
         self.stats = Stats(self.policy.mode.value, prompt_tokens=len(prompt))

@@ -27,7 +27,7 @@ class Region(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class SlimVerdict:
     """Where a block ends under the slim verifier.
 
     `kept` draft tokens are in region A; then comes `region`: B or C for the next draft token, A if none is left.
@@ -144,7 +144,7 @@ def judge(
     slim_logits: Floats,
     sampler: Sampler = GREEDY,
     end_tokens: frozenset[int] = frozenset(),
-) -> Verdict:
+) -> SlimVerdict:
     """Where a block of draft tokens ends; `slim_logits` is `[len(draft) + 1, n_vocab]`, row i judges draft[i].
 
     q' is the softmax of the logits as the sampler's bias, penalties and grammar leave them; the sampler accepts each
@@ -159,13 +159,13 @@ def judge(
         ratio = float(np.exp(shifted[token]))
         if not (rule.keeps(ratio, top) and ratio > 0):
             region = Region.B if rule.rewrites(ratio, top) else Region.C
-            return Verdict(position, region, best, region is Region.B)
+            return SlimVerdict(position, region, best, region is Region.B)
         if token in end_tokens:
-            return Verdict(position + 1, Region.A, token, False)
+            return SlimVerdict(position + 1, Region.A, token, False)
         sampler.accept(token)
     row = sampler.processed(slim_logits[-1])
     best = int(row.argmax())
-    return Verdict(len(draft), Region.A, best, rule.emits(softmax_of(row, best)))
+    return SlimVerdict(len(draft), Region.A, best, rule.emits(softmax_of(row, best)))
 
 
 def parse_rule(text: str) -> Rule:

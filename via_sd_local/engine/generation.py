@@ -17,9 +17,9 @@ from ..sampling.sampler import Distribution, Sampler, Shown, softmax_of, verify
 from ..tiers.drafter import Draft, Drafter
 from ..tiers.verifier import Verifier, common_prefix
 from .audit import Audit
-from .budget import Budget
+from .budget import DeviationBudget
 from .drafting import Drafting
-from .gate import Region, Verdict, judge
+from .gate import Region, SlimVerdict, judge
 from .pace import Pace
 from .policy import Mode, Policy
 from .stats import Stats
@@ -39,7 +39,7 @@ class Generation:
         drafters: Sequence[Drafter],
         policy: Policy,
         paces: Sequence[Pace],
-        budget: Budget,
+        budget: DeviationBudget,
         sampler: Sampler,
         compares: bool,
         stats: Stats,
@@ -376,7 +376,7 @@ class Generation:
         if self.stats.tightened > 3:
             self.trusts_slim = False
 
-    def _count(self, verdict: Verdict) -> None:
+    def _count(self, verdict: SlimVerdict) -> None:
         self.stats.regions["A"] += verdict.kept
         if verdict.region is not Region.A:
             self.stats.regions[verdict.region.value] += 1

@@ -105,5 +105,5 @@ def _key(verifier: Verifier, drafters: Sequence[Drafter]) -> str:
     files = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
     places = [asdict(model.placement) for model in models]
     masks = [str(verifier.mask), *(str(part.mask) for part in drafters if isinstance(part, SelfDrafter))]
-    facts = [_VERSION, files, masks, verifier.no_resume, verifier.context.n_threads, places, build_info()]
+    facts = [_VERSION, files, masks, verifier.why_no_resume, verifier.context.n_threads, places, build_info()]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]

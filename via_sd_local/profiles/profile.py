@@ -80,7 +80,7 @@ class Agreement:
 
 
 @dataclass(frozen=True, slots=True)
-class Delta:
+class DeltaCriterion:
     """The paper's criterion, in nats a token: Δ(u) = C(q‖p) - C(u‖p) - C(q‖u) with u = q'; above 0 it pays."""
 
     q_p: float
@@ -220,7 +220,7 @@ class Profile:
     texts: Texts
     costs: tuple[CostTable, ...]
     agreement: dict[str, Agreement]
-    delta: Delta | None
+    delta: DeltaCriterion | None
     speeds: Speeds
     lossless: str
     levels: tuple[Level, ...]

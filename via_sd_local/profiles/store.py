@@ -17,7 +17,7 @@ SHIPPED = (PACKAGE / "models" / "profiles", PACKAGE.parent / "models" / "profile
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ProfileMatch:
     """A profile of the verifier in use; `pair`: its draft model is the one in use, too."""
 
     profile: Profile
@@ -62,7 +62,7 @@ def named(name: str) -> Path:
     raise ModelError(f"there is no profile {name!r}; `via-sd-local profiles list` shows those that there are")
 
 
-def find(verifier: Path, draft: Path | None) -> Found | None:
+def find(verifier: Path, draft: Path | None) -> ProfileMatch | None:
     """The profile that fits the verifier's fingerprint; None if none does.
 
     The first one with the same draft comes before others; of others, the one whose slim tier is best.
@@ -77,17 +77,17 @@ def find(verifier: Path, draft: Path | None) -> Found | None:
     if not matching:
         return None
     theirs = Fingerprint.of(draft) if draft is not None else None
-    found = [Found(profile, path, _same(profile.draft, theirs)) for path, profile in matching]
+    found = [ProfileMatch(profile, path, _same(profile.draft, theirs)) for path, profile in matching]
     return next((one for one in found if one.pair), max(found, key=_agreement))
 
 
-def _agreement(one: Found) -> float:
+def _agreement(one: ProfileMatch) -> float:
     """Of the slim tier with the full model; 0 without one."""
     known = one.profile.agreement.get("q'-q")
     return known.share if known is not None and one.profile.has_mask else 0.0
 
 
-def matching(path: Path, verifier: Path, draft: Path | None) -> Found:
+def matching(path: Path, verifier: Path, draft: Path | None) -> ProfileMatch:
     """The profile at `path`; ModelError, with what differs, where it is of another verifier."""
     profile = load(path)
     differences = profile.verifier.differences(Fingerprint.of(verifier))
@@ -97,7 +97,7 @@ def matching(path: Path, verifier: Path, draft: Path | None) -> Found:
             f"{'; '.join(differences)}. Calibrate {verifier.name} itself, or leave the profile out"
         )
     theirs = Fingerprint.of(draft) if draft is not None else None
-    return Found(profile, path, _same(profile.draft, theirs))
+    return ProfileMatch(profile, path, _same(profile.draft, theirs))
 
 
 def _same(one: Fingerprint | None, other: Fingerprint | None) -> bool:

@@ -21,8 +21,8 @@ from .sampler import (
     Sampler,
     SamplingParams,
     TemperatureSampler,
-    best,
-    sample,
+    greedy_proposal,
+    sampled_proposal,
 )
 
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])  # llama_token_data
@@ -117,15 +117,15 @@ class ChainSampler:
 
     def take(self, logits: Floats) -> Proposal:
         if self.greedy:
-            return best(self.processed(logits))
+            return greedy_proposal(self.processed(logits))
         found = self.distribution(logits)
         index = self._noise.winner(self._position, found.probabilities, found.tokens)
         return Proposal(int(found.tokens[index]), float(found.probabilities[index]))
 
     def propose(self, logits: Floats) -> Proposal:
         if self.greedy or not self.is_distribution:
-            return best(self.processed(logits))
-        return sample(self.distribution(logits), self._random)
+            return greedy_proposal(self.processed(logits))
+        return sampled_proposal(self.distribution(logits), self._random)
 
     def accept(self, token: int) -> None:
         self._edit.accept(token)

@@ -251,13 +251,13 @@ class TemperatureSampler:
 
     def take(self, logits: Floats) -> Proposal:
         if self.greedy:
-            return best(logits)
+            return greedy_proposal(logits)
         weights = np.exp((logits - logits.max()) / np.float32(self.temperature))
         token = self._noise.winner(self._position, weights)
         return Proposal(token, float(weights[token] / weights.sum()))
 
     def propose(self, logits: Floats) -> Proposal:
-        return best(logits) if self.greedy else sample(self.distribution(logits), self._random)
+        return greedy_proposal(logits) if self.greedy else sampled_proposal(self.distribution(logits), self._random)
 
     def accept(self, token: int) -> None:
         self._position += 1
@@ -273,13 +273,13 @@ class TemperatureSampler:
         """It holds nothing."""
 
 
-def best(logits: Floats) -> Proposal:
+def greedy_proposal(logits: Floats) -> Proposal:
     """The best token, which is no sample."""
     token = int(logits.argmax())
     return Proposal(token, softmax_of(logits, token))
 
 
-def sample(source: Distribution, random: np.random.Generator) -> Proposal:
+def sampled_proposal(source: Distribution, random: np.random.Generator) -> Proposal:
     """A sample of a distribution."""
     token = source.draw(random.random())
     return Proposal(token, source.probability(token), source)
@@ -323,7 +323,7 @@ class Shown:
     def propose(self, logits: Floats) -> Proposal:
         if self._likeness and self.is_distribution:
             return self._sampler.take(logits)
-        return best(self._sampler.processed(logits))
+        return greedy_proposal(self._sampler.processed(logits))
 
     def accept(self, token: int) -> None:
         self._sampler.accept(token)

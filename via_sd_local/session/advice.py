@@ -13,7 +13,7 @@ from ..engine.policy import Mode, Policy
 from ..mask import LayerMask
 from ..profiles import store
 from ..profiles.machine import machine
-from ..profiles.store import Found
+from ..profiles.store import ProfileMatch
 from ..runtime.context import default_threads
 from ..runtime.placement import DEFAULT
 from .routing import Choice, choose
@@ -28,7 +28,7 @@ class Advice:
     """
 
     choice: Choice
-    found: Found | None
+    found: ProfileMatch | None
     pair: bool
 
     def costs(self, mask: LayerMask | None, threads: int) -> Costs | None:
@@ -64,7 +64,7 @@ def advise(settings: Settings, verifier: Path) -> Advice:
     return Advice(choice, found, pair and placed)
 
 
-def _find(settings: Settings, verifier: Path) -> Found | None:
+def _find(settings: Settings, verifier: Path) -> ProfileMatch | None:
     """The profile that the settings name, or the one that fits."""
     if settings.profile is None:
         return None

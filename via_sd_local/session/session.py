@@ -111,7 +111,7 @@ class Session:
         policy = Policy(choice.mode, settings.draft_tokens, choice.rule, max_deviation=choice.max_deviation)
         automatic = settings.draft_tokens is None and bool(drafters) and verifier.can_rewind
         # on a device it is not certain that resuming pays: hidden states make a round trip
-        unsure = self.model.n_devices > 0 and verifier.no_resume is None
+        unsure = self.model.n_devices > 0 and verifier.why_no_resume is None
         costs = None
         if automatic or unsure:
             costs = advice.costs(verifier.mask, verifier.context.n_threads) or costs_of(verifier, drafters)

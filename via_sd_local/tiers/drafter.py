@@ -13,7 +13,7 @@ from ..arrays import Floats
 from ..errors import ModelError
 from ..runtime.model import Model
 from ..sampling.sampler import GREEDY, Distribution, Sampler
-from .verifier import Recorder, Tracked, common_prefix, ignore
+from .verifier import Recorder, TokenCache, common_prefix, ignore
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class ModelDrafter(Drafter):
             raise ValueError(f"min_confidence is {min_confidence}; it is a probability below 1")
         check_vocabulary(model, verifier)
         self.model = model
-        self._tracked = Tracked(model, n_ctx=n_ctx, n_threads=n_threads)
+        self._tracked = TokenCache(model, n_ctx=n_ctx, n_threads=n_threads)
         if not self._tracked.can_rewind:
             self._tracked.close()
             raise ModelError(

@@ -44,7 +44,7 @@ def common_prefix(a: Sequence[int], b: Sequence[int], known: int = 0) -> int:
     return low
 
 
-class Tracked:
+class TokenCache:
     """A context together with the tokens whose K/V it holds; what fails in a pass makes it start over, empty.
 
     Ctrl-C ends a pass over a long text between batches, or inside one where llama.cpp can; whole batches stay.
@@ -151,7 +151,7 @@ class Tracked:
         return n
 
 
-class Verifier(Tracked):
+class Verifier(TokenCache):
     """The large model with a mask for its slim tier; `mask` may be None where only full passes are needed."""
 
     def __init__(
@@ -175,13 +175,13 @@ class Verifier(Tracked):
         self._inputs: list[Floats] = []  # rows that enter layer mask.first, for cells[n_full:]
         self._resume_mask = b""
         self._input_scale = np.float32(1)
-        self.no_resume: str | None = "no mask"
+        self.why_no_resume: str | None = "no mask"
         self.resume_pays: Callable[[int], bool] = lambda _tokens: True  # for a number of tokens; set by who knows costs
         if mask:
             try:
                 self.context.set_mask(self._mask)
                 self.context.set_mask(b"")
-                self.no_resume = self._prepare_resume(mask) if resume else "turned off"
+                self.why_no_resume = self._prepare_resume(mask) if resume else "turned off"
             except BaseException:
                 self.close()
                 raise

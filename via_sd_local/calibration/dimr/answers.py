@@ -8,11 +8,11 @@ from typing import Any
 
 from ...runtime.chat_format import ChatFormat
 from ...tiers.verifier import Verifier
-from .texts import Prompt
+from .texts import CalibrationPrompt
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RecordedAnswer:
     """A prompt in the model's chat template and what the full model says to it; an end token, if it came, is the last.
 
     Both have at least one token.
@@ -25,10 +25,10 @@ class Answer:
 
 def answers(
     verifier: Verifier,
-    prompts: Sequence[Prompt],
+    prompts: Sequence[CalibrationPrompt],
     max_tokens: int,
     progress: Callable[[int, int], None] | None = None,
-) -> list[Answer]:
+) -> list[RecordedAnswer]:
     """Answer each prompt with at most `max_tokens` tokens, greedily, by full passes; `progress(done, all)` after each.
 
     The prompt goes through the file's own chat template, or as it is where there is none. ValueError for a prompt that
@@ -38,7 +38,7 @@ def answers(
         raise ValueError(f"max_tokens is {max_tokens}; an answer has at least one token")
     model = verifier.model
     chat = ChatFormat(model) if model.chat_template is not None else None
-    made: list[Answer] = []
+    made: list[RecordedAnswer] = []
     for prompt in prompts:
         if chat is not None:
             tokens = chat.tokens([{"role": "user", "content": prompt.text}])
@@ -50,7 +50,7 @@ def answers(
                 f"the prompt {prompt.text[:40]!r}… has {len(tokens)} tokens and the context {verifier.context.n_ctx}; "
                 "shorten it or raise n_ctx"
             )
-        made.append(Answer(tuple(tokens), tuple(_greedy(verifier, tokens, min(max_tokens, room))), prompt.kind))
+        made.append(RecordedAnswer(tuple(tokens), tuple(_greedy(verifier, tokens, min(max_tokens, room))), prompt.kind))
         if progress is not None:
             progress(len(made), len(prompts))
     return made
@@ -70,15 +70,15 @@ def _greedy(verifier: Verifier, prompt: list[int], max_tokens: int) -> list[int]
     return emitted
 
 
-def to_json(made: Sequence[Answer]) -> list[dict[str, Any]]:
+def to_json(made: Sequence[RecordedAnswer]) -> list[dict[str, Any]]:
     """For a cache file; `from_json` reads it back."""
     return [{"kind": one.kind, "prompt": list(one.prompt_tokens), "answer": list(one.tokens)} for one in made]
 
 
-def from_json(data: Any) -> list[Answer]:
+def from_json(data: Any) -> list[RecordedAnswer]:
     """The answers from what `to_json` returned; ValueError for anything else."""
     try:
-        made = [Answer(_tokens(item["prompt"]), _tokens(item["answer"]), str(item["kind"])) for item in data]
+        made = [RecordedAnswer(_tokens(item["prompt"]), _tokens(item["answer"]), str(item["kind"])) for item in data]
     except (KeyError, TypeError):
         raise ValueError(f"answers are a list of objects with kind, prompt and answer, not {data!r:.80}") from None
     if not all(one.prompt_tokens and one.tokens for one in made):

@@ -26,7 +26,7 @@ MOST_BLOCKS = 128  # in one batch; llama.cpp allows 256 sequences
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class TextBlock:
     """Consecutive inputs of a text: `start` is the position of the first one, `rows` which inputs they are."""
 
     start: int
@@ -36,9 +36,9 @@ class Block:
         return int(self.rows.stop - self.rows.start)
 
 
-def cut(start: int, n: int, block: int) -> list[list[Block]]:
+def cut(start: int, n: int, block: int) -> list[list[TextBlock]]:
     """`n` inputs from position `start` on, in blocks, grouped into batches that one decode takes."""
-    blocks = [Block(start + begin, slice(begin, min(n, begin + block))) for begin in range(0, n, block)]
+    blocks = [TextBlock(start + begin, slice(begin, min(n, begin + block))) for begin in range(0, n, block)]
     most = max(1, min(MOST_BLOCKS, N_BATCH // block))
     return [blocks[begin : begin + most] for begin in range(0, len(blocks), most)]
 
@@ -59,7 +59,7 @@ class BlockContext(Context):
                 llama.llama_batch_free(self._embedding_batch)
         super().close()
 
-    def decode_blocks(self, inputs: npt.NDArray[np.int32] | Floats, blocks: Sequence[Block]) -> Floats:
+    def decode_blocks(self, inputs: npt.NDArray[np.int32] | Floats, blocks: Sequence[TextBlock]) -> Floats:
         """Decode blocks beside the text in sequence 0, and forget them.
 
         `inputs` are tokens `[n]` or hidden states `[n, n_embd]`. Returns the logits of each, `[n, n_vocab]`, which are

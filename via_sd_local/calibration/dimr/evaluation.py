@@ -18,8 +18,8 @@ from ...mask import LayerMask
 from ...runtime.context import Context
 from ...runtime.model import Model
 from ..top_logits import Tokens, TopLogits
-from .answers import Answer
-from .blocks import Block, BlockContext, State, cut
+from .answers import RecordedAnswer
+from .blocks import BlockContext, State, TextBlock, cut
 from .objective import Score, score, with_rest
 
 DEFAULT_BLOCK = 6
@@ -34,12 +34,12 @@ class _Text:
     """An answer's inputs: the prompt's last token and all of the answer but its last one."""
 
     inputs: Tokens
-    batches: list[list[Block]]
+    batches: list[list[TextBlock]]
     state: State
     first: int  # of its rows among all
     entering: list[dict[int, Floats]] = field(default_factory=list)  # by batch: layer -> [n, n_embd]
 
-    def rows(self, batch: Sequence[Block]) -> slice:
+    def rows(self, batch: Sequence[TextBlock]) -> slice:
         return slice(batch[0].rows.start, batch[-1].rows.stop)
 
 
@@ -50,7 +50,12 @@ class Evaluator:
     """
 
     def __init__(
-        self, model: Model, answers: Sequence[Answer], *, block: int = DEFAULT_BLOCK, n_threads: int | None = None
+        self,
+        model: Model,
+        answers: Sequence[RecordedAnswer],
+        *,
+        block: int = DEFAULT_BLOCK,
+        n_threads: int | None = None,
     ) -> None:
         """Compute the full model's K/V and distributions; ValueError for no answers or a block below 1."""
         if not answers:
@@ -122,7 +127,7 @@ class Evaluator:
     # passes
     #
 
-    def _prepare(self, answer: Answer, batches: list[list[Block]], first: int) -> _Text:
+    def _prepare(self, answer: RecordedAnswer, batches: list[list[TextBlock]], first: int) -> _Text:
         """The full model's K/V of everything but the answer's last token."""
         tokens = [*answer.prompt_tokens, *answer.tokens[:-1]]
         self.context.clear()
@@ -200,7 +205,7 @@ class Evaluator:
             self.context.set_mask(b"")
 
 
-def teacher_forced(model: Model, answers: Sequence[Answer], *, n_threads: int | None = None) -> TopLogits:
+def teacher_forced(model: Model, answers: Sequence[RecordedAnswer], *, n_threads: int | None = None) -> TopLogits:
     """A model's own distributions over the answers' tokens, `[n]`: a draft model's, on the verifier's text."""
     if not answers:
         raise ValueError("there are no answers to read; give at least one prompt")

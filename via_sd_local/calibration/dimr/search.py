@@ -26,7 +26,7 @@ _PLANNED = 0.8  # of the evaluations that a budget in minutes seems to allow
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class SearchBudget:
     """How long a search lasts: evaluations, minutes, or whichever ends first."""
 
     evaluations: int | None = None
@@ -46,12 +46,12 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SearchProgress:
     """Where a search stands; `best` is the front's point that is worth most so far."""
 
     evaluations: int
     seconds: float
-    budget: Budget
+    budget: SearchBudget
     best: FrontPoint | None
 
 
@@ -81,7 +81,7 @@ class SearchResult:
 def search(
     score: Callable[[LayerMask], Score],
     n_layer: int,
-    budget: Budget,
+    budget: SearchBudget,
     *,
     worth: Worth,
     quick_score: Callable[[LayerMask], Score] | None = None,
@@ -92,7 +92,7 @@ def search(
     seed: int = 0,
     log: Path | None = None,
     about: Mapping[str, Any] | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[SearchProgress], None] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> SearchResult:
     """Find the mask that is worth most among those with the least loss for their number of skipped sublayers.
@@ -179,11 +179,11 @@ class _Run:
         score: Callable[[LayerMask], Score],
         quick_score: Callable[[LayerMask], Score] | None,
         space: Space,
-        budget: Budget,
+        budget: SearchBudget,
         worth: Worth,
         objective: Objective,
         log: TrialLog | None,
-        progress: Callable[[Progress], None] | None,
+        progress: Callable[[SearchProgress], None] | None,
         clock: Callable[[], float],
     ) -> None:
         self._scores = {False: score, True: quick_score or score}
@@ -246,7 +246,7 @@ class _Run:
             self._log.append(trial, self._last)
         self._take(trial)
         if self._progress is not None:
-            self._progress(Progress(len(self.trials), self._last, self._budget, self.best))
+            self._progress(SearchProgress(len(self.trials), self._last, self._budget, self.best))
         return trial
 
     def _take(self, trial: Trial) -> None:

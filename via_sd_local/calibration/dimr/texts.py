@@ -16,14 +16,14 @@ _SHIPPED = Path(__file__).with_name("prompts.json")
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class CalibrationPrompt:
     """What a user asks, without a chat template; `kind` groups prompts of one task."""
 
     text: str
     kind: str
 
 
-def load_texts(path: str | Path | None = None) -> list[Prompt]:
+def load_texts(path: str | Path | None = None) -> list[CalibrationPrompt]:
     """The shipped prompts, or a file's: paragraphs between blank lines; in a `.json` file a list of texts or objects.
 
     An object has `prompt` and, if wanted, `kind`. ValueError, with the file's name, for a file without a prompt or in
@@ -40,18 +40,18 @@ def load_texts(path: str | Path | None = None) -> list[Prompt]:
         prompts = _parse_json(source, content)
     else:
         paragraphs = (part.strip() for part in re.split(r"\n[ \t\r]*\n", content.removeprefix("\ufeff")))
-        prompts = [Prompt(text, OWN) for text in paragraphs if text]
+        prompts = [CalibrationPrompt(text, OWN) for text in paragraphs if text]
     if not prompts:
         raise ValueError(f"{source}: there is no text in this file; write prompts with a blank line between them")
     return prompts
 
 
-def split(prompts: Sequence[Prompt]) -> tuple[list[Prompt], list[Prompt]]:
+def split(prompts: Sequence[CalibrationPrompt]) -> tuple[list[CalibrationPrompt], list[CalibrationPrompt]]:
     """A search part and a held-out part: of each kind the first, third, … and the second, fourth, … prompts.
 
     A kind with one prompt is searched only. ValueError if nothing would be held out.
     """
-    parts: tuple[list[Prompt], list[Prompt]] = ([], [])
+    parts: tuple[list[CalibrationPrompt], list[CalibrationPrompt]] = ([], [])
     seen: dict[str, int] = defaultdict(int)
     for prompt in prompts:
         parts[seen[prompt.kind] % 2].append(prompt)
@@ -64,7 +64,7 @@ def split(prompts: Sequence[Prompt]) -> tuple[list[Prompt], list[Prompt]]:
     return parts
 
 
-def _parse_json(source: Path, content: str) -> list[Prompt]:
+def _parse_json(source: Path, content: str) -> list[CalibrationPrompt]:
     try:
         data = json.loads(content)
     except ValueError as error:
@@ -74,8 +74,8 @@ def _parse_json(source: Path, content: str) -> list[Prompt]:
     return [_parse_item(source, number, item) for number, item in enumerate(data)]
 
 
-def _parse_item(source: Path, number: int, item: object) -> Prompt:
+def _parse_item(source: Path, number: int, item: object) -> CalibrationPrompt:
     text, kind = (item.get("prompt"), item.get("kind", OWN)) if isinstance(item, dict) else (item, OWN)
     if not (isinstance(text, str) and text.strip() and isinstance(kind, str) and kind.strip()):
         raise ValueError(f'{source}: item {number} is neither a text nor {{"kind": …, "prompt": …}}: {item!r:.80}')
-    return Prompt(text.strip(), kind.strip())
+    return CalibrationPrompt(text.strip(), kind.strip())

@@ -9,7 +9,7 @@ from . import console
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser with all subcommands; each sets `command`, which takes the parsed arguments."""
-    from .. import __version__
+    from .._version import version
     from . import calibrate, complete, doctor, models, profiles, rpc, testbed
 
     parser = argparse.ArgumentParser(
@@ -17,7 +17,7 @@ def build_parser() -> argparse.ArgumentParser:
         description="Three-tier speculative decoding (VIA-SD) for GGUF models on llama.cpp. "
         "For a conversation: python -m via_sd_local.chat",
     )
-    parser.add_argument("--version", action="version", version=f"via-sd-local {__version__}")
+    parser.add_argument("--version", action="version", version=f"via-sd-local {version()}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in (complete, models, calibrate, profiles, testbed, rpc, doctor):
         command.add_parser(commands)
