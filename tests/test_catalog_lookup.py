@@ -32,7 +32,7 @@ def test_the_registry_that_ships_is_valid_and_names_its_default() -> None:
 
 
 def test_the_registry_is_looked_for_in_the_package_before_the_checkout() -> None:
-    package = Path(registry.__file__).parent
+    package = Path(registry.__file__).parent.parent
     assert (
         package / "models" / "registry.json",
         package.parent / "models" / "registry.json",

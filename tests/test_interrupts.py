@@ -15,8 +15,9 @@ import tiny
 from fakes import RandomLanguage, fake_model_drafter, fake_verifier, passes
 
 from via_sd_local import binding
-from via_sd_local.binding import interrupted, interrupts_after, llama
+from via_sd_local.binding import llama
 from via_sd_local.engine.engine import Engine
+from via_sd_local.interrupts import interrupted, interrupts_after
 from via_sd_local.runtime.context import Context
 from via_sd_local.runtime.model import Model
 from via_sd_local.tiers import verifier as tiers

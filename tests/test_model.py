@@ -11,8 +11,9 @@ import pytest
 import tiny
 from tiny_vocab import Vocab, vocabulary
 
-from via_sd_local.binding import interrupts_after, llama
+from via_sd_local.binding import llama
 from via_sd_local.errors import ModelError
+from via_sd_local.interrupts import interrupts_after
 from via_sd_local.runtime.model import Model
 from via_sd_local.tiers.drafter import ModelDrafter, check_vocabulary
 

@@ -13,27 +13,23 @@ import json
 import logging
 import os
 import re
-import signal
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
+
+from .interrupts import interrupted, interrupts_after
 
 __all__ = [
     "allocate",
     "build_info",
-    "can_stop_inside",
     "declare",
     "get_layer_input",
     "get_layer_skip",
     "import_llama_cpp",
-    "interrupted",
-    "interrupts_after",
     "llama",
     "never_stop",
     "set_layer_input",
@@ -185,57 +181,6 @@ if build_info().get("dynamic_backends"):
     load = declare(shared_library("ggml"), "ggml_backend_load_all_from_path", [ctypes.c_char_p], None)
     load(os.fsencode(LIBRARIES))
 llama.llama_backend_init()
-
-
-class _Held:
-    """The SIGINT that arrived inside `interrupts_after`, and the handler that it is for."""
-
-    def __init__(self, handler: Callable[[int, FrameType | None], Any]) -> None:
-        self.handler = handler
-        self.frames: list[FrameType | None] = []
-        self.stops = handler is signal.default_int_handler  # another handler may want to go on
-
-    def hold(self, _number: int, frame: FrameType | None) -> None:
-        self.frames.append(frame)
-
-
-_held: _Held | None = None
-
-
-@contextmanager
-def interrupts_after() -> Iterator[None]:
-    """Handle a SIGINT that arrives inside only at the end: in a callback from C its KeyboardInterrupt would be lost.
-
-    Inside another one, the end is that of the outer one.
-    """
-    global _held
-    if _held is not None or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(signal.SIGINT)
-    if not callable(before):  # ignored, or the end of the process
-        yield
-        return
-    held = _Held(before)
-    signal.signal(signal.SIGINT, held.hold)
-    _held = held
-    try:
-        yield
-    finally:
-        _held = None
-        signal.signal(signal.SIGINT, before)
-    if held.frames:
-        before(signal.SIGINT, held.frames[0])
-
-
-def interrupted() -> bool:
-    """Whether a SIGINT waits for the end of `interrupts_after` that will be a KeyboardInterrupt there."""
-    return _held is not None and _held.stops and bool(_held.frames)
-
-
-def can_stop_inside() -> bool:
-    """Whether `stop_if_interrupted` may be used: with other threads, each call would wait for Python's lock."""
-    return _held is not None and _held.stops and threading.active_count() == 1
 
 
 @llama.ggml_abort_callback  # type: ignore[untyped-decorator]

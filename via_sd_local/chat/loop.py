@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from ..binding import interrupts_after
 from ..errors import ViaSdError
+from ..interrupts import interrupts_after
 from ..sampling.sampler import SamplingParams
 from .baseline import PlainSpeed
 from .commands import Leave, carry_out, is_command

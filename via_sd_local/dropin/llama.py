@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ..binding import interrupts_after, llama, take_errors
+from ..binding import llama, take_errors
 from ..catalog import catalog
 from ..errors import ModelError
+from ..interrupts import interrupts_after
 from ..runtime.memory_check import check_memory as refuse_too_large
 from ..runtime.placement import DEFAULT, Placement
 from ..sampling.chain import make_sampler

@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from ..arrays import Floats
-from ..binding import interrupts_after
+from ..interrupts import interrupts_after
 from ..sampling.sampler import Distribution, Sampler, Shown, softmax_of, verify
 from ..tiers.drafter import Draft, Drafter
 from ..tiers.verifier import Verifier, common_prefix

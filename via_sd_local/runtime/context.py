@@ -11,9 +11,7 @@ import numpy.typing as npt
 from ..arrays import Floats
 from ..binding import (
     allocate,
-    can_stop_inside,
     get_layer_input,
-    interrupted,
     llama,
     never_stop,
     set_layer_input,
@@ -22,6 +20,7 @@ from ..binding import (
     take_errors,
 )
 from ..errors import NativeError
+from ..interrupts import can_stop_inside, interrupted
 from .model import Model
 from .placement import CACHE_TYPES
 

@@ -14,8 +14,8 @@ from typing import TypeAlias
 import numpy as np
 
 from ..arrays import Floats
-from ..binding import interrupted, interrupts_after
 from ..errors import NativeError
+from ..interrupts import interrupted, interrupts_after
 from ..mask import LayerMask
 from ..runtime.context import Context
 from ..runtime.model import Model
