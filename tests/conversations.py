@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 import tiny
 
+from via_sd_local.chat.chat import Chat
 from via_sd_local.chat.conversation import Conversation
 from via_sd_local.chat.dialogue import Dialogue, Piece
 from via_sd_local.chat.display import Display
-from via_sd_local.chat.loop import Chat
+from via_sd_local.chat.loop import talk
 from via_sd_local.chat.switches import Switches
 from via_sd_local.engine.generation import Tier
 from via_sd_local.runtime.chat_format import ChatFormat, Message
@@ -129,6 +130,6 @@ def ask(dialogue: Dialogue, text: str, notes: list[str] | None = None) -> str:
 def converse(dialogue: Dialogue, *messages: str | BaseException) -> tuple[Chat, Recording]:
     """A chat in which these messages were written, without a terminal."""
     display = Recording()
-    chat = Chat(dialogue, display, Lines(messages), Switches(dialogue.session.settings))
-    assert chat.run() == 0
+    chat = Chat(dialogue, display, Switches(dialogue.session.settings))
+    assert talk(chat, Lines(messages)) == 0
     return chat, display

@@ -16,7 +16,7 @@ from .conversation import Conversation
 from .status import flat
 
 if TYPE_CHECKING:
-    from .loop import Chat
+    from .chat import Chat
 
 
 class Leave(Exception):

@@ -74,9 +74,9 @@ def read_piped() -> str:
 
 def talk(dialogue: Dialogue) -> int:
     """The conversation in a terminal."""
-    from .display import make_display
-    from .loop import Chat
-    from .reader import make_reader
+    from . import loop
+    from .chat import Chat
+    from .frontend import make_display, make_reader
     from .switches import Switches
 
-    return Chat(dialogue, make_display(), make_reader(), Switches(dialogue.session.settings)).run()
+    return loop.talk(Chat(dialogue, make_display(), Switches(dialogue.session.settings)), make_reader())

@@ -17,8 +17,8 @@ from prompt_toolkit.output import ColorDepth
 
 from ..files import cache_folder
 from .commands import completions
-from .display import no_color
 from .reader import PROMPT, Discarded
+from .terminal import no_color
 
 
 class PromptReader:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import select
 import sys
-from collections.abc import Iterator
 from typing import Protocol
 
 PROMPT = "> "
@@ -23,16 +20,6 @@ class Reader(Protocol):
     def read(self) -> str:
         """The next message; EOFError at the end of input, KeyboardInterrupt or Discarded at Ctrl-C."""
         ...
-
-
-def make_reader() -> Reader:
-    """Line editing, history and completion where the terminal has them, else plain lines."""
-    usable = os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
-    if usable and sys.stdout.isatty():
-        from .prompt import PromptReader
-
-        return PromptReader()
-    return LineReader()
 
 
 class LineReader:
@@ -59,23 +46,3 @@ class LineReader:
 def _has_input(seconds: float) -> bool:
     """Whether there is something to read, now or within that time."""
     return bool(select.select([sys.stdin], [], [], seconds)[0])
-
-
-@contextlib.contextmanager
-def typing_hidden() -> Iterator[None]:
-    """What is typed while an answer is written does not get into it; the next prompt shows it."""
-    try:
-        import termios
-
-        number = sys.stdin.fileno()
-        before = termios.tcgetattr(number)
-    except (ImportError, OSError, ValueError, termios.error):
-        yield
-        return
-    hidden = list(before)
-    hidden[3] &= ~termios.ECHO
-    termios.tcsetattr(number, termios.TCSADRAIN, hidden)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(number, termios.TCSADRAIN, before)

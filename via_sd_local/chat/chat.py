@@ -1,0 +1,90 @@
+"""A conversation on display: what the loop drives and the slash commands act on."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+from ..interrupts import interrupts_after
+from ..sampling.sampler import SamplingParams
+from .baseline import PlainSpeed
+from .dialogue import Dialogue
+from .display import Display
+from .status import comparable, status_line
+from .switches import Switches
+from .terminal import echo_off
+
+
+class Chat:
+    """A dialogue, the display that shows it, and what the slash commands have set so far.
+
+    Attributes:
+        dialogue: The conversation, its session and its sampling parameters.
+        display: Shows answers, notes and errors.
+        switches: The settings that `/mode` and `/draft` change.
+        colors: Whether tokens are shown in the colour of the tier that decided them.
+        file: The file of the last `/save` or `/load`.
+        regenerated: The number of `/regen` commands that drew with a seed; each draws with a different one.
+        interrupted: Whether Ctrl-C was the last thing the user did; a second one in a row leaves the chat.
+    """
+
+    def __init__(self, dialogue: Dialogue, display: Display, switches: Switches) -> None:
+        self.dialogue = dialogue
+        self.display = display
+        self.switches = switches
+        self.colors = False
+        self.file: Path | None = None
+        self.regenerated = 0
+        self.interrupted = False
+        self._plain = PlainSpeed()
+
+    def ask(self, text: str, sampling: SamplingParams | None = None) -> None:
+        """Ask the model, and show its answer and a status line.
+
+        Ctrl-C stops the answer; the part that was shown stays in the conversation. Raises ValueError or ViaSdError
+        if the message cannot be asked.
+        """
+        answer = self.dialogue.answer(text, note=self.display.note, sampling=sampling)
+        with echo_off(), _warnings_after(self.display):
+            self.display.begin(colors=self.colors)
+            try:
+                with closing(answer):  # type: ignore[type-var]  # it is a generator
+                    for pieces in answer:
+                        with interrupts_after():
+                            self.display.push(pieces)
+            except KeyboardInterrupt:
+                self.interrupted = True
+            with interrupts_after():
+                self.display.end(stopped=self.interrupted)
+                if self.dialogue.pieces or not self.interrupted:
+                    self._show_status()
+
+    def _show_status(self) -> None:
+        dialogue, engine = self.dialogue, self.dialogue.session.engine
+        stats = engine.stats
+        if dialogue.finish_reason == "length":
+            full = stats.prompt_tokens + stats.completion_tokens >= dialogue.n_ctx
+            self.display.note("(cut: the context is full)" if full else "(cut: --max-tokens)")
+        if self.colors:
+            self.display.legend(dialogue.shares())
+        plain = None
+        if comparable(stats):
+            with suppress(KeyboardInterrupt):  # it is heard when the line has been written
+                plain = self._plain.tokens_per_second(engine.verifier)
+        self.display.note(status_line(stats, dialogue.shares(), dialogue.n_ctx, plain, engine.why_no_drafts))
+
+
+@contextmanager
+def _warnings_after(display: Display) -> Iterator[None]:
+    """Hold warnings back until the answer is complete, so that they do not appear in the middle of its text."""
+    held: list[str] = []
+    before = warnings.showwarning
+    warnings.showwarning = lambda message, *_args, **_kwargs: held.append(str(message))
+    try:
+        yield
+    finally:
+        warnings.showwarning = before
+        for text in held:
+            display.note(f"warning: {text}")

@@ -1,0 +1,29 @@
+"""The choice of the display and the reader that suit the terminal."""
+
+from __future__ import annotations
+
+import sys
+
+from .display import Display
+from .reader import LineReader, Reader
+from .terminal import moves_cursor, no_color
+
+
+def make_display() -> Display:
+    """Return a display for standard output: plain text in a pipe, with TERM=dumb and with NO_COLOR."""
+    if no_color() or not moves_cursor():
+        return Display(raw=not sys.stdout.isatty())
+    from rich.console import Console
+
+    from .rich_display import RichDisplay
+
+    return RichDisplay(Console(highlight=False), Console(stderr=True, highlight=False))
+
+
+def make_reader() -> Reader:
+    """Return a reader with line editing, history and completion where the terminal allows it, else of plain lines."""
+    if not moves_cursor():
+        return LineReader()
+    from .prompt import PromptReader
+
+    return PromptReader()

@@ -1,0 +1,120 @@
+"""Answers in a terminal with colours: streamed as they come, then replaced by rendered Markdown.
+
+A long answer is rendered part by part, each part before it scrolls off the screen: after that it cannot be changed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from ..engine.generation import Tier
+from .dialogue import Piece
+from .display import Display
+from .screen import ScreenRows, last_boundary, printable
+
+STYLES = {Tier.DRAFT: "green", Tier.SLIM: "magenta", Tier.FULL: "bright_blue"}
+
+
+class RichDisplay(Display):
+    """A terminal with colours and a cursor that moves."""
+
+    can_color = True
+
+    def __init__(self, out: Console, err: Console) -> None:
+        super().__init__()
+        self._out, self._err = out, err
+        self._colors = False
+        self._empty = True
+        self._text = ""  # of the part that may still be rendered
+        self._hopeless = False  # the part cannot be replaced: it has left the screen, or its place is not known
+        self._size = (0, 0)
+
+    def note(self, text: str) -> None:
+        self._say(text, "dim")
+
+    def error(self, text: str) -> None:
+        self._say(f"error: {text}", "red")
+
+    def _say(self, text: str, style: str) -> None:
+        """On standard error; in a terminal, lines break between words."""
+        wraps = self._err.is_terminal
+        self._err.print(text, style=style, markup=False, emoji=False, soft_wrap=not wraps)
+
+    def begin(self, *, colors: bool = False) -> None:
+        self._colors = colors
+        self._empty = True
+        self._size = self._terminal_size()
+        self._text, self._rows, self._hopeless = "", ScreenRows(self._size[0]), False
+
+    def push(self, pieces: Sequence[Piece]) -> None:
+        self._empty = self._empty and not any(piece.text for piece in pieces)
+        if self._colors:
+            for piece in pieces:
+                self._out.print(
+                    printable(piece.text), end="", style=STYLES[piece.tier], markup=False, emoji=False, soft_wrap=True
+                )
+            return
+        text = printable("".join(piece.text for piece in pieces))
+        self._write(text)
+        self._text += text
+        self._rows.add(text)
+        if self._terminal_size() != self._size:
+            self._size = self._terminal_size()
+            self._hopeless = True
+        if self._hopeless or self._rows.count >= self._size[1] - 2:
+            self._render_whole_blocks()
+
+    def end(self, *, stopped: bool = False) -> None:
+        if not (self._empty and stopped) and (self._colors or not self._render(self._text)):
+            self._out.print()
+        if stopped:
+            self.note("[stopped]")
+
+    def legend(self, shares: Mapping[Tier, float]) -> None:
+        names = [f"■ {tier.value}" + (f" {shares[tier]:.0%}" if shares else "") for tier in Tier]
+        parts = [Text(name, style=STYLES[tier]) for name, tier in zip(names, Tier, strict=True)]
+        self._err.print(Text("  ").join(parts))
+
+    @property
+    def width(self) -> int:
+        return self._terminal_size()[0]
+
+    def _terminal_size(self) -> tuple[int, int]:
+        size = os.get_terminal_size(sys.stdout.fileno())
+        return size.columns or 80, size.lines or 24
+
+    def _render_whole_blocks(self) -> None:
+        """Render what is complete of a part that is about to leave the screen, and begin another part after it."""
+        boundary = last_boundary(self._text)
+        if boundary == 0:
+            self._hopeless = self._hopeless or self._rows.count >= self._size[1]
+            return
+        done, rest = self._text[:boundary], self._text[boundary:]
+        if not self._hopeless and self._render(done, blank=True):
+            self._write(rest)
+        self._text, self._rows, self._hopeless = rest, ScreenRows(self._size[0]), False
+        self._rows.add(rest)
+
+    def _render(self, text: str, *, blank: bool = False) -> bool:
+        """Replace the part on the screen by `text`, rendered; False, and nothing done, where it is better left."""
+        from .markup import rendered
+
+        if self._hopeless or not self._rows.sure or self._rows.count > self._size[1]:
+            return False
+        if self._terminal_size() != self._size:
+            return False
+        markdown = rendered(text)
+        if markdown is None:
+            return False
+        up = f"\x1b[{self._rows.count - 1}A" if self._rows.count > 1 else ""
+        with self._out.capture() as capture:
+            self._out.print(markdown)
+        shown = capture.get().lstrip("\n") + ("\n" if blank else "")
+        self._out.file.write(f"\r{up}\x1b[J{shown}")
+        self._out.file.flush()
+        return True
