@@ -317,7 +317,7 @@ def test_models_that_cannot_be_calibrated_are_refused(calibrate: Callable[..., R
         calibrate(*options, "--verifier", files / "mamba.gguf"), "mamba.gguf cannot be calibrated: its state"
     )
     assert_refused(
-        calibrate(*options, "--draft", files / "other.gguf"), "token 300 is 'xyz' in the one and 'nd' in the"
+        calibrate(*options, "--draft", files / "other.gguf"), "token 300 is 'xyz' in the draft and 'nd' in the"
     )
 
 

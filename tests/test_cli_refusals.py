@@ -31,7 +31,7 @@ REFUSED = {
     "hub form": (("--verifier", "hf:what"), "'hf:what' is not a hub file: write hf:OWNER/REPO/FILE.gguf"),
     "missing draft": (("--draft", "{}/absent.gguf"), "absent.gguf does not exist"),
     "truncated draft": (("--draft", "{}/truncated.gguf"), "truncated.gguf: llama.cpp cannot load this file"),
-    "other tokenizer": (("--draft", "{}/other.gguf"), "token 300 is 'xyz' in the one and 'nd' in the other"),
+    "other tokenizer": (("--draft", "{}/other.gguf"), "token 300 is 'xyz' in the draft and 'nd' in the verifier"),
     "recurrent draft": (("--draft", "{}/mamba.gguf"), "mamba.gguf: this model cannot draft"),
     "mask range": ((*DRAFTS, "--mask", "4-6"), "mask item '4-6' names layer 6; the model's layers are 0 to 5"),
     "mask form": ((*DRAFTS, "--mask", "2,x"), "mask item 'x' in '2,x' is none of"),

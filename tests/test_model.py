@@ -15,7 +15,8 @@ from via_sd_local.binding import llama
 from via_sd_local.errors import ModelError
 from via_sd_local.interrupts import interrupts_after
 from via_sd_local.runtime.model import Model
-from via_sd_local.tiers.drafter import ModelDrafter, check_vocabulary
+from via_sd_local.runtime.vocabulary import check_vocabulary
+from via_sd_local.tiers.drafter import ModelDrafter
 
 LLAMA = tiny.spec("llama")
 Make = Callable[..., Model]
@@ -111,9 +112,9 @@ SAME = [
     (vocabulary(310), 310),
 ]
 OTHER = [
-    (vocabulary(320).with_token(300, "xyz"), "token 300 is 'xyz' in the one and 'nd' in the other"),
-    (replace(vocabulary(320), bos=300), "BOS is token 300 in the one and 1 in the other"),
-    (replace(vocabulary(320), eos=300), "EOS is token 300 in the one and 2 in the other"),
+    (vocabulary(320).with_token(300, "xyz"), "token 300 is 'xyz' in the draft and 'nd' in the verifier"),
+    (replace(vocabulary(320), bos=300), "BOS is token 300 in the draft and 1 in the verifier"),
+    (replace(vocabulary(320), eos=300), "EOS is token 300 in the draft and 2 in the verifier"),
     (vocabulary(320).with_eot(319, "ad"), "token 319 ('ad') ends the text in only one of them"),
 ]
 

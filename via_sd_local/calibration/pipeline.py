@@ -24,7 +24,8 @@ from ..runtime.footprint import plan_of
 from ..runtime.memory_check import check_memory
 from ..runtime.model import Model
 from ..runtime.placement import DEFAULT
-from ..tiers.drafter import ModelDrafter, check_vocabulary
+from ..runtime.vocabulary import check_vocabulary
+from ..tiers.drafter import ModelDrafter
 from ..tiers.verifier import Verifier
 from .bars import Bars
 from .dimr.answers import RecordedAnswer, answers, from_json, to_json

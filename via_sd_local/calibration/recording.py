@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import ModelError
 from ..runtime.model import Model
-from ..tiers.drafter import check_vocabulary
+from ..runtime.vocabulary import check_vocabulary
 from ..tiers.verifier import TokenCache, Verifier
 from .top_logits import TopLogits
 

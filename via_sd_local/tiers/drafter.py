@@ -12,6 +12,7 @@ import numpy as np
 from ..arrays import Floats
 from ..errors import ModelError
 from ..runtime.model import Model
+from ..runtime.vocabulary import check_vocabulary
 from ..sampling.sampler import GREEDY, Distribution, Sampler
 from .verifier import Recorder, TokenCache, common_prefix, ignore
 
@@ -253,29 +254,3 @@ class PromptLookup(Drafter):
 
     def reset(self) -> None:
         self._follow([], 0)
-
-
-def check_vocabulary(draft: Model, verifier: Model) -> None:
-    """Raise ModelError unless a draft token means the same to both models; padding at the end may differ."""
-    if draft.path == verifier.path:
-        return
-    pair = f"the draft {draft.path.name} cannot serve the verifier {verifier.path.name}"
-    if draft.vocab_type != verifier.vocab_type:
-        raise ModelError(f"{pair}: their tokenizers are of types {draft.vocab_type} and {verifier.vocab_type}")
-    for name in ("bos", "eos"):
-        theirs, ours = getattr(draft, name), getattr(verifier, name)
-        if theirs != ours:
-            raise ModelError(f"{pair}: {name.upper()} is token {theirs} in the one and {ours} in the other")
-    for token in range(min(draft.n_vocab, verifier.n_vocab)):
-        theirs, ours = draft.token_text(token), verifier.token_text(token)
-        if theirs != ours:
-            raise ModelError(f"{pair}: token {token} is {_shown(theirs)} in the one and {_shown(ours)} in the other")
-    if draft.eog != verifier.eog:
-        token = min(draft.eog ^ verifier.eog)
-        raise ModelError(
-            f"{pair}: token {token} ({_shown(verifier.token_text(token))}) ends the text in only one of them"
-        )
-
-
-def _shown(text: bytes) -> str:
-    return repr(text.decode("utf-8", "replace"))
