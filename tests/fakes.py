@@ -8,7 +8,8 @@ after the next pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -163,6 +164,17 @@ class FakeContext:
 
     def set_mask(self, mask: bytes) -> None:
         self.mask = mask
+
+    @contextmanager
+    def masked(self, mask: bytes) -> Iterator[None]:
+        try:
+            self.set_mask(mask)
+            yield
+        finally:
+            self.set_mask(b"")
+
+    def check_mask(self, mask: bytes) -> None:
+        """Nothing is refused."""
 
     def keep_layer_input(self, layer: int) -> None:
         assert layer == 2

@@ -147,6 +147,44 @@ def test_a_refused_mask_leaves_the_one_in_force(tiny_model: Make, context: Open)
     assert get_layer_skip(ctx.handle, buffer, 6) == 0
 
 
+def test_inside_masked_the_slim_model_computes_and_after_it_the_full_one(tiny_model: Make, context: Open) -> None:
+    model = tiny_model(tiny.spec("llama"))
+    mask = LayerMask.parse("a1,f2", model.n_layer)
+    ctx, slim, full = context(model), logits(context(model), mask), logits(context(model))
+    with ctx.masked(mask.to_bytes()):
+        assert np.array_equal(ctx.decode(PROMPT, 0, len(PROMPT)), slim)
+    ctx.clear()
+    assert np.array_equal(ctx.decode(PROMPT, 0, len(PROMPT)), full)
+
+
+def test_masked_ends_without_a_mask_also_when_a_pass_fails_or_the_mask_is_refused(
+    tiny_model: Make, context: Open
+) -> None:
+    ctx = context(tiny_model(tiny.spec("llama")))
+    mask, no_attention = b"\0\1\2\3\0\0", b"\1" * 6
+
+    def interrupted_pass() -> None:
+        with ctx.masked(mask):
+            assert get_layer_skip(ctx.handle, None, 0) == 6
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_pass()
+    assert get_layer_skip(ctx.handle, None, 0) == 0
+    ctx.set_mask(mask)
+    with pytest.raises(ValueError, match="every layer"), ctx.masked(no_attention):
+        pytest.fail("the block of a refused mask is entered")
+    assert get_layer_skip(ctx.handle, None, 0) == 0
+
+
+def test_checking_a_mask_leaves_none_in_force(tiny_model: Make, context: Open) -> None:
+    ctx = context(tiny_model(tiny.spec("llama")))
+    ctx.check_mask(b"\0\1\2\3\0\0")
+    assert get_layer_skip(ctx.handle, None, 0) == 0
+    with pytest.raises(ValueError, match="every layer"):
+        ctx.check_mask(b"\1" * 6)
+
+
 def test_one_kept_attention_sublayer_is_enough(tiny_model: Make, context: Open) -> None:
     spec = tiny.spec("gemma3")
     ctx = context(tiny_model(spec))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import numpy.typing as npt
@@ -190,10 +191,30 @@ class Context:
     #
 
     def set_mask(self, mask: bytes) -> None:
-        """Skip sublayers from the next decode on (`LayerMask.to_bytes`); ValueError with llama.cpp's reason."""
+        """Skip sublayers from the next decode on (`LayerMask.to_bytes`); `b""` is the full model.
+
+        Raises ValueError with llama.cpp's reason if it refuses the mask; the mask in force then stays.
+        """
         reason = set_layer_skip(self.handle, mask, len(mask))
         if reason is not None:
             raise ValueError(f"llama.cpp refuses this mask for {self.model.path.name}: {reason.decode()}")
+
+    @contextmanager
+    def masked(self, mask: bytes) -> Iterator[None]:
+        """Decode under `mask` inside the `with` block, and with the full model after it, however the block ends.
+
+        Raises ValueError with llama.cpp's reason if it refuses the mask.
+        """
+        try:
+            self.set_mask(mask)
+            yield
+        finally:
+            self.set_mask(b"")
+
+    def check_mask(self, mask: bytes) -> None:
+        """Raise ValueError with llama.cpp's reason if it refuses the mask; no mask is in force after."""
+        with self.masked(mask):
+            pass
 
     def keep_layer_input(self, layer: int) -> None:
         """Keep the hidden states that enter this layer at every decode from now on."""
