@@ -14,7 +14,7 @@ import tiny
 
 from via_sd_local.chat.chat import Chat
 from via_sd_local.chat.conversation import Conversation
-from via_sd_local.chat.dialogue import Dialogue, Piece
+from via_sd_local.chat.dialogue import Dialogue
 from via_sd_local.chat.display import Display
 from via_sd_local.chat.loop import talk
 from via_sd_local.chat.switches import Switches
@@ -23,6 +23,7 @@ from via_sd_local.runtime.chat_format import ChatFormat, Message
 from via_sd_local.sampling.sampler import SamplingParams
 from via_sd_local.session.session import Session
 from via_sd_local.session.settings import Settings
+from via_sd_local.session.text_steps import Piece
 
 LLAMA = tiny.spec("llama")
 TEMPLATE = (

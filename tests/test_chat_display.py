@@ -16,7 +16,7 @@ from via_sd_local.chat.screen import ScreenRows, last_boundary, printable
 
 DRIVER = """
 import json, sys
-from via_sd_local.chat.dialogue import Piece
+from via_sd_local.session.text_steps import Piece
 from via_sd_local.chat.frontend import make_display
 from via_sd_local.engine.generation import Tier
 

@@ -50,7 +50,7 @@ class Chat:
         with echo_off(), _warnings_after(self.display):
             self.display.begin(colors=self.colors)
             try:
-                with closing(answer):  # type: ignore[type-var]  # it is a generator
+                with closing(answer):
                     for pieces in answer:
                         with interrupts_after():
                             self.display.push(pieces)

@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 
-from ..engine.generation import FinishReason, Tier
+from ..engine.steps import FinishReason, Tier
 from ..engine.watch import Watcher
 from ..runtime.chat_format import ChatFormat
 from ..sampling.sampler import SamplingParams
 from ..session.session import Session
-from ..text import Utf8Stream
+from ..session.text_steps import Piece, text_steps
 from ..tiers.verifier import common_prefix
 from .conversation import Conversation
 
 LONG = 1000  # tokens of a message that take a while to read
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """The text that a token completed, and the tier that decided the token."""
-
-    text: str
-    tier: Tier
 
 
 class Dialogue:
@@ -61,7 +52,7 @@ class Dialogue:
 
     def answer(
         self, text: str, *, note: Callable[[str], None], sampling: SamplingParams | None = None
-    ) -> Iterator[list[Piece]]:
+    ) -> Generator[Sequence[Piece], None, None]:
         """The answer to `text` as it comes, a step at a time; `note` is told when old turns had to go.
 
         Question and answer become turns, also if the answer is not read to its end, but not where nothing came.
@@ -80,25 +71,17 @@ class Dialogue:
         new_tokens = len(prompt.tokens) - common_prefix(self.session.engine.verifier.cells, prompt.tokens)
         if new_tokens > LONG:
             note(f"(reading {new_tokens} tokens; Ctrl-C stops it)")
-        piece_of, stream = self.session.model.piece, Utf8Stream()
-        self.pieces = pieces = []
+        pieces: list[Piece] = []
+        self.pieces = pieces
         self.finish_reason = None
-        whole = False
+        complete = False
         try:
-            with closing(steps):
-                for step in steps:
-                    new = [
-                        Piece(stream.push(piece_of(token)), tier)
-                        for token, tier in zip(step.tokens, step.tiers, strict=True)
-                    ]
-                    pieces += new
+            with closing(text_steps(steps, self.session.model.piece)) as decoded:
+                for step in decoded:
+                    pieces += step.pieces
                     self.finish_reason = step.finish_reason
-                    yield new
-            rest = stream.finish()
-            if rest:
-                pieces.append(Piece(rest, pieces[-1].tier))
-                yield pieces[-1:]
-            whole = True
+                    yield step.pieces
+            complete = True
         finally:
-            if whole or pieces:
+            if complete or pieces:
                 self.conversation.add(text, "".join(piece.text for piece in pieces))

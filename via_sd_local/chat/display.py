@@ -6,8 +6,8 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 
-from ..engine.generation import Tier
-from .dialogue import Piece
+from ..engine.steps import Tier
+from ..session.text_steps import Piece
 from .screen import printable
 
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from ..engine.generation import Tier
-from .dialogue import Piece
+from ..engine.steps import Tier
+from ..session.text_steps import Piece
 from .display import Display
 from .screen import ScreenRows, last_boundary, printable
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from ..errors import ModelError
 from ..files import read_text
-from ..text import Utf8Stream
 from .options import add_sampling, add_settings, sampling_from, settings_from
 
 DESCRIPTION = """\
@@ -48,15 +47,6 @@ def read_prompt(args: argparse.Namespace) -> str:
     return read_text(args.prompt_file, "prompt")
 
 
-def check_room(n_prompt: int, n_ctx: int, max_tokens: int | None) -> None:
-    """ValueError for a prompt that leaves no room in the context for an answer that is asked for."""
-    if n_prompt > n_ctx or (n_prompt == n_ctx and max_tokens != 0):
-        raise ValueError(
-            f"the prompt has {n_prompt} tokens; the context holds {n_ctx} (n_ctx), at least one of them for the "
-            "answer: shorten the prompt, or give a larger --n-ctx"
-        )
-
-
 def run(args: argparse.Namespace) -> int:
     """Load, generate, print; returns the exit status."""
     settings = settings_from(args)
@@ -64,41 +54,32 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError("--draft-tokens is given, but nothing drafts: name a draft model (--draft) or a --drafter")
     prompt = read_prompt(args)
 
-    from ..runtime.chat_format import ChatFormat
     from ..session.session import Session
 
     sampling = sampling_from(args)
     template = read_text(args.chat_template, "chat template") if args.chat_template is not None else None
     with Session(settings) as session:
-        model = session.model
-        if args.raw or (template is None and model.chat_template is None):
-            tokens = model.tokenize_prompt(prompt) or ([model.bos] if model.bos >= 0 else [])
-        else:
-            tokens = ChatFormat(model, template).tokens([{"role": "user", "content": prompt}])
-        check_room(len(tokens), session.engine.verifier.context.n_ctx, args.max_tokens)
-        stream = Utf8Stream()
+        answer = session.stream(
+            prompt, max_tokens=args.max_tokens, sampling=sampling, raw=args.raw, chat_template=template
+        )
         parts: list[str] = []
-        finish_reason = None
-        for step in session.engine.generate(tokens, max_tokens=args.max_tokens, sampling=sampling):
-            text = stream.push(b"".join(map(model.piece, step.tokens)))
-            finish_reason = step.finish_reason
+        for text in answer:
             parts.append(text)
             if not args.json:
                 print(text, end="", flush=True)
-        parts.append(stream.finish())
         stats = session.engine.stats
         if session.engine.why_no_drafts:
             print(f"warning: no drafts were made: {session.engine.why_no_drafts}", file=sys.stderr)
         if not args.json:
-            print(parts[-1])
+            print()
             return 0
         result: dict[str, Any] = {
             "text": "".join(parts),
-            "finish_reason": finish_reason,
+            "finish_reason": session.finish_reason,
             "usage": {
-                "prompt_tokens": len(tokens),
+                "prompt_tokens": stats.prompt_tokens,
                 "completion_tokens": stats.completion_tokens,
-                "total_tokens": len(tokens) + stats.completion_tokens,
+                "total_tokens": stats.prompt_tokens + stats.completion_tokens,
             },
             "stats": stats.to_json(),
         }

@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from types import TracebackType
 
 from ..catalog.catalog import resolve
 from ..engine.engine import Engine
 from ..engine.measure import costs_of
 from ..engine.policy import Mode, Policy
+from ..engine.steps import FinishReason, Step
+from ..engine.watch import Watcher
 from ..mask import LayerMask
+from ..runtime.chat_format import ChatFormat
 from ..runtime.context import N_BATCH
 from ..runtime.footprint import LoadPlan, plan_of
 from ..runtime.limits import DEFAULT_N_CTX
 from ..runtime.memory_check import check_memory
 from ..runtime.model import Model
 from ..runtime.placement import Placement
+from ..sampling.sampler import SamplingParams
+from ..text import StopStrings
 from ..tiers.drafter import Drafter, ModelDrafter, PromptLookup
 from ..tiers.self_drafter import SelfDrafter
 from ..tiers.verifier import Verifier
 from .advice import Advice, advise, check
 from .settings import Settings
+from .text_steps import text_steps
+
+DEFAULT_MAX_TOKENS = 512  # tokens of an answer, where the caller names no limit
 
 
 class Session:
@@ -33,6 +41,8 @@ class Session:
         self.settings = settings
         self._models: list[Model] = []
         self._open: list[Verifier | Drafter | Engine] = []
+        self.finish_reason: FinishReason | None = None
+        """Why the last `stream` or `complete` ended: `"stop"` or `"length"`; None if it did not come to its end."""
         try:
             self._load(settings)
         except BaseException:
@@ -56,6 +66,91 @@ class Session:
         """ModelError if the verifier and the draft model do not fit into memory together."""
         verifier, draft = _plans(settings)
         check_memory([verifier, *draft])
+
+    #
+    # text in, text out
+    #
+
+    def stream(
+        self,
+        text: str,
+        *,
+        max_tokens: int | None = DEFAULT_MAX_TOKENS,
+        sampling: SamplingParams | None = None,
+        stop: Sequence[str] = (),
+        watcher: Watcher | None = None,
+        raw: bool = False,
+        chat_template: str | None = None,
+    ) -> Generator[str, None, None]:
+        """Answer a prompt; yields the answer's text, in whole characters, as soon as it is decided.
+
+        The prompt is rendered as in `prompt_tokens`. `max_tokens` None generates to the end of the context. The answer
+        ends before the first of the `stop` strings. `engine.stats` counts while the answer is read; `finish_reason`
+        is set at its end. Closing the iterator early leaves the session usable; another call ends this answer. Raises
+        ValueError or ModelError at the call for a prompt or a parameter that cannot be used.
+        """
+        tokens = self.prompt_tokens(text, raw=raw, chat_template=chat_template)
+        n, n_ctx = len(tokens), self.engine.verifier.context.n_ctx
+        if n > n_ctx or (n == n_ctx and max_tokens != 0):
+            raise ValueError(
+                f"the prompt has {n} tokens; the context holds {n_ctx} (n_ctx), at least one of them for the answer: "
+                "shorten the prompt, or give a larger n_ctx (--n-ctx)"
+            )
+        steps = self.engine.generate(tokens, max_tokens=max_tokens, sampling=sampling, watcher=watcher)
+        self.finish_reason = None
+        return self._text_until(StopStrings(stop), steps)
+
+    def complete(
+        self,
+        text: str,
+        *,
+        max_tokens: int | None = DEFAULT_MAX_TOKENS,
+        sampling: SamplingParams | None = None,
+        stop: Sequence[str] = (),
+        watcher: Watcher | None = None,
+        raw: bool = False,
+        chat_template: str | None = None,
+    ) -> str:
+        """Answer a prompt and return the whole answer; parameters and exceptions are those of `stream`."""
+        answer = self.stream(
+            text,
+            max_tokens=max_tokens,
+            sampling=sampling,
+            stop=stop,
+            watcher=watcher,
+            raw=raw,
+            chat_template=chat_template,
+        )
+        return "".join(answer)
+
+    def prompt_tokens(self, text: str, *, raw: bool = False, chat_template: str | None = None) -> list[int]:
+        """The tokens that `stream` prompts with.
+
+        The text becomes a user's message in `chat_template` (Jinja), or else in the chat template of the model. It is
+        continued as it is if `raw`, or if there is no template. Raises ModelError if the template cannot be used.
+        """
+        if raw or (chat_template is None and self.model.chat_template is None):
+            return self.model.tokenize_prompt(text) or ([self.model.bos] if self.model.bos >= 0 else [])
+        return ChatFormat(self.model, chat_template).tokens([{"role": "user", "content": text}])
+
+    def _text_until(self, stops: StopStrings, steps: Generator[Step, None, None]) -> Generator[str, None, None]:
+        with contextlib.closing(text_steps(steps, self.model.piece)) as decoded:
+            for step in decoded:
+                shown, stopped = stops.push(step.text)
+                self.finish_reason = "stop" if stopped else step.finish_reason
+                if shown:
+                    yield shown
+                if stopped:
+                    return
+        rest = stops.finish()
+        if stops.found:
+            self.finish_reason = "stop"
+        if rest:
+            yield rest
+
+    #
+    # loading
+    #
 
     def switch(self, settings: Settings) -> None:
         """Go on by other settings with the verifier that is loaded, in a new engine; what fails changes nothing.
