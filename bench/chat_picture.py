@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 from terminals import Terminal
 

@@ -185,9 +185,10 @@ run() {
     part example-build 150 example &
     local compiling=$!
 
-    part tests 60 "$python" -m pytest -q -p no:cacheprovider -W default tests/test_layer_skip.py tests/test_kv_cache.py \
-        tests/test_placement.py -k "not (real and gemma)" --deselect \
-        "tests/test_layer_skip.py::test_an_empty_mask_equals_a_library_whose_mask_was_never_set[gemma]"
+    part tests 60 "$python" -m pytest -q -p no:cacheprovider -W default tests/native/test_layer_skip.py \
+        tests/native/test_kv_cache.py tests/native/test_placement.py \
+        -k "not (real and gemma)" --deselect \
+        "tests/native/test_layer_skip.py::test_an_empty_mask_equals_a_library_whose_mask_was_never_set[gemma]"
     local quant verifier draft mask
     for quant in $QUANTS; do
         # shellcheck disable=SC2086

@@ -25,7 +25,7 @@ SECONDS = {kind: {"1": 0.01, "16": 0.02} for kind in ("draft", "full", "slim", "
 
 @pytest.fixture
 def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
-    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1] / "bench"))
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "bench"))
     spec = tiny.spec("llama", n_ctx_train=1024)
     options = {"overrides": {"tokenizer.chat_template": TEMPLATE}}
     return tiny.write(tmp_path / "v.gguf", spec, **options), tiny.write(tmp_path / "d.gguf", spec, **options)

@@ -25,7 +25,7 @@ from via_sd_local.tiers.drafter import Draft, Drafter, Hints
 make = dropin.make
 tiny_path = dropin.tiny_path
 
-DOCS = Path(__file__).resolve().parents[1] / "docs" / "drafters.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "drafters.md"
 
 
 class Own(Drafter):

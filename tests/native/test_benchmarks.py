@@ -23,7 +23,7 @@ from via_sd_local.runtime.fingerprint import Fingerprint
 from via_sd_local.runtime.model import Model
 from via_sd_local.tiers.drafter import ModelDrafter, PromptLookup
 
-BENCH = Path(__file__).resolve().parents[1] / "bench"
+BENCH = Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))  # as `python bench/NAME.py` does
 
 

@@ -21,7 +21,7 @@ from via_sd_local.calibration.dimr.texts import load_texts, split
 from via_sd_local.calibration.top_logits import TopLogits
 from via_sd_local.mask import LayerMask
 
-BENCH = Path(__file__).parent.parent / "bench" / "dimr.py"
+BENCH = Path(__file__).parents[2] / "bench" / "dimr.py"
 
 
 def test_smollm2_is_searched_end_to_end(smollm2, verifier, keep):

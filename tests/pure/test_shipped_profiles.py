@@ -12,7 +12,7 @@ from via_sd_local.mask import LayerMask
 from via_sd_local.profiles.profile import LEVELS, load
 from via_sd_local.runtime.fingerprint import Fingerprint
 
-FOLDER = Path(__file__).parent.parent / "models" / "profiles"
+FOLDER = Path(__file__).parents[2] / "models" / "profiles"
 SHIPPED = sorted(FOLDER.glob("*.json"))
 
 

@@ -15,7 +15,7 @@ import pytest
 
 tiny_path = dropin.tiny_path
 
-EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 # not in the extra `test`: they bring plugins of pytest that every run would load. Half a minute and 240 MB each
 LANGCHAIN = (("langchain-community==0.4.2",),)
 # with its dependencies, the second would compile llama-cpp-python

@@ -54,7 +54,7 @@ def test_doctor_reports_this_installation(run: Run) -> None:
 
 
 def test_the_known_amx_verdicts_are_those_of_the_build() -> None:
-    text = (Path(__file__).parents[1] / "native" / "amx.cmake").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "native" / "amx.cmake").read_text(encoding="utf-8")
     assert {line.split('"')[1] for line in text.splitlines() if "set(AMX_VERDICT" in line} == set(VERDICTS)
 
 

@@ -18,7 +18,7 @@ from types import ModuleType
 
 import pytest
 
-PATCHES = Path(__file__).parents[1] / "patches"
+PATCHES = Path(__file__).parents[2] / "patches"
 ROOT = "llama_cpp_python-0.3.36/"
 GRAPH = "src/llama-graph.cpp"
 CONTEXT = "src/llama-context.cpp"

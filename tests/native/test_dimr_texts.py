@@ -14,7 +14,7 @@ from via_sd_local.calibration.dimr.answers import answers, from_json, to_json
 from via_sd_local.calibration.dimr.texts import KINDS, OWN, CalibrationPrompt, load_texts, split
 from via_sd_local.runtime.context import Context
 
-BENCH = Path(__file__).parent.parent / "bench" / "tasks.json"
+BENCH = Path(__file__).parents[2] / "bench" / "tasks.json"
 
 
 def test_the_shipped_prompts_are_of_five_kinds_and_none_is_a_benchmark_task():

@@ -18,7 +18,7 @@ import tiny
 
 from via_sd_local.binding import library_file
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 COMPILED = any((ROOT / "build").glob("*/CMakeCache.txt"))
 LIBRARIES = ("llama", "ggml", "ggml-base")
 

@@ -12,7 +12,7 @@ import pytest
 
 from via_sd_local.binding import build_info
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PROJECT = f"""
 cmake_minimum_required(VERSION 3.21)
 project(toolkits LANGUAGES NONE)

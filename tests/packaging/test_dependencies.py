@@ -6,7 +6,7 @@ import re
 from importlib import metadata
 from pathlib import Path
 
-PROJECT = Path(__file__).parent.parent / "pyproject.toml"
+PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 
 def test_scikit_optimize_is_one_that_works_with_current_numpy() -> None:
