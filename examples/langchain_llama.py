@@ -1,4 +1,7 @@
-"""LangChain on this package: `pip install langchain-community`, then this file with a MODEL.gguf."""
+"""LangChain with via_sd_local's `Llama`.
+
+Install it with `pip install langchain-community`, then run `python examples/langchain_llama.py MODEL.gguf`.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,13 @@ import sys
 
 import via_sd_local
 
-via_sd_local.install()  # from here on, `from llama_cpp import Llama` gives ours, to LangChain, too
+via_sd_local.install()  # from here on, LangChain's `from llama_cpp import Llama` imports via_sd_local's class
 
 from langchain_community.llms import LlamaCpp  # noqa: E402
 
 
 def main(model: str) -> None:
-    """Answer a prompt at once, then as a stream."""
+    """Complete one prompt at once and another one as a stream."""
     llm = LlamaCpp(
         model_path=model,
         n_ctx=512,

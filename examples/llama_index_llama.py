@@ -1,7 +1,10 @@
-"""LlamaIndex on this package, with a MODEL.gguf.
+"""LlamaIndex with via_sd_local's `Llama`.
 
-First `pip install llama-index-core`, then `pip install --no-deps llama-index-llms-llama-cpp`: with its dependencies it
-would compile llama-cpp-python, which nobody needs here.
+    pip install llama-index-core
+    pip install --no-deps llama-index-llms-llama-cpp
+    python examples/llama_index_llama.py MODEL.gguf
+
+Without `--no-deps`, the second command would also compile llama-cpp-python, which is not needed.
 """
 
 from __future__ import annotations
@@ -10,14 +13,14 @@ import sys
 
 import via_sd_local
 
-via_sd_local.install()  # from here on, `from llama_cpp import Llama` gives ours, to LlamaIndex, too
+via_sd_local.install()  # from here on, LlamaIndex's `from llama_cpp import Llama` imports via_sd_local's class
 
 from llama_index.core.llms import ChatMessage  # noqa: E402
 from llama_index.llms.llama_cpp import LlamaCPP  # noqa: E402
 
 
 def main(model: str) -> None:
-    """Complete a prompt, then chat as a stream."""
+    """Complete a prompt, then stream the answer to a chat message."""
     llm = LlamaCPP(
         model_path=model,
         context_window=512,
