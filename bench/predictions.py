@@ -24,14 +24,14 @@ from prompts import tasks
 from via_sd_local.catalog.catalog import resolve
 from via_sd_local.engine.engine import Engine
 from via_sd_local.engine.measure import costs_of
-from via_sd_local.engine.policy import Policy
+from via_sd_local.engine.policy import Mode, Policy
 from via_sd_local.errors import ViaSdError
 from via_sd_local.mask import LayerMask
 from via_sd_local.profiles.profile import Profile
 from via_sd_local.runtime.chat_format import ChatFormat
 from via_sd_local.runtime.context import Context
 from via_sd_local.runtime.model import Model
-from via_sd_local.session.advice import Advice, advise
+from via_sd_local.session.routing import Route, find_route
 from via_sd_local.session.settings import Settings
 from via_sd_local.tiers.drafter import ModelDrafter
 from via_sd_local.tiers.verifier import Verifier
@@ -99,12 +99,12 @@ def settings_of(args: argparse.Namespace, profile: Profile) -> dict[str, Setting
 def run(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
     path = resolve(args.verifier)
     asked = Settings(verifier=args.verifier, draft=args.draft, mode="auto", profile=args.profile, threads=args.threads)
-    found = advise(asked, path).found
-    if found is None or not found.pair:
+    match = find_route(asked.resolve(), args.threads).match
+    if match is None or not match.pair:
         raise ValueError("there is no profile of this pair: run via-sd-local calibrate, or give one with --profile")
-    profile = found.profile
+    profile = match.profile
     settings = settings_of(args, profile)
-    advice = {name: advise(one, path) for name, one in settings.items()}
+    routes = {name: find_route(choice.resolve(), args.threads) for name, choice in settings.items()}
     with ExitStack() as stack:
         model = stack.enter_context(closing(Model(path)))
         draft = stack.enter_context(closing(Model(resolve(args.draft))))
@@ -113,7 +113,7 @@ def run(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
         reference = stack.enter_context(closing(Context(model, **sizes)))
         verifier = stack.enter_context(closing(Verifier(model, mask=mask, **sizes)))
         drafter = stack.enter_context(closing(ModelDrafter(draft, model, **sizes)))
-        engines = {name: engine_of(settings[name], advice[name], verifier, drafter) for name in settings}
+        engines = {name: engine_of(routes[name], verifier, drafter) for name in settings}
         rows = {name: row_of(name, profile) for name in settings}
         form = ChatFormat(model)
         for number, task in enumerate(tasks(args.prompts)):
@@ -138,15 +138,12 @@ def generate(engine: Engine, prompt: list[int], n: int) -> tuple[float | None, l
     return engine.stats.tokens_per_second, emitted
 
 
-def engine_of(settings: Settings, advice: Advice, verifier: Verifier, drafter: ModelDrafter) -> Engine:
-    """As a session makes it, but with the verifier and the drafter that all modes share."""
-    choice = advice.choice
-    policy = Policy(choice.mode, None, choice.rule, max_deviation=choice.max_deviation)
-    if settings.mode == "plain":
+def engine_of(route: Route, verifier: Verifier, drafter: ModelDrafter) -> Engine:
+    """The engine that a session would run, but with the verifier and the drafter that all modes share."""
+    policy = Policy(route.mode, None, route.rule, max_deviation=route.max_deviation)
+    if route.mode is Mode.PLAIN:
         return Engine(verifier, None, policy)
-    mask = verifier.mask if choice.mask is not None else None
-    costs = advice.costs(mask, verifier.context.n_threads) or costs_of(verifier, [drafter])
-    return Engine(verifier, drafter, policy, costs)
+    return Engine(verifier, drafter, policy, route.costs or costs_of(verifier, [drafter]))
 
 
 def row_of(name: str, profile: Profile) -> Row:

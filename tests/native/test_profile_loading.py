@@ -94,8 +94,9 @@ def test_the_chat_takes_the_profile_too(put: Callable[..., Path], files: Path, m
         assert session.engine.policy.rule == JointRule(0, 0)
         assert session.engine.policy.max_deviation == 0.05
         assert session.engine.verifier.mask == LayerMask.parse("2-3", 6)
-        assert session.advice.pair
-        assert session.advice.choice.why == "tiered: fastest within 0.05 by the profile"
+        assert session.route.match is not None
+        assert session.route.match.pair
+        assert session.route.why == "tiered: fastest within 0.05 by the profile"
 
 
 def test_the_api_takes_the_profile_too_by_itself_by_path_and_by_name(

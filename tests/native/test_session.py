@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import tiny
 
 from via_sd_local.errors import ModelError
+from via_sd_local.mask import LayerMask
+from via_sd_local.runtime.placement import Placement
+from via_sd_local.session.request import AUTO, ModelSpec
 from via_sd_local.session.session import Session
 from via_sd_local.session.settings import Settings
 from via_sd_local.tiers.drafter import ModelDrafter, PromptLookup
@@ -64,7 +68,7 @@ def test_each_mode_after_a_switch_is_that_of_a_fresh_session(session: Callable[.
         assert switched.engine.stats.drafted == fresh.engine.stats.drafted
         assert switched.settings == fresh.settings
         assert switched.model is model
-        assert len(switched._models) == len(fresh._models)
+        assert len(switched.models) == len(fresh.models)
         assert switched.model.users == fresh.model.users
     assert switched.engine.verifier is not verifier  # it has another mask by now
 
@@ -112,13 +116,13 @@ def test_what_cannot_be_switched_to_changes_nothing(
     paths: list[str],
 ) -> None:
     switched = session(draft=paths[1])
-    before, models, users = text_of(switched), list(switched._models), switched.model.users
+    before, models, users = text_of(switched), switched.models, switched.model.users
     options = {
         name: paths[value] if value in (1, 2) and name != "threads" else value for name, value in options.items()
     }
     with pytest.raises(error, match=message):
         switched.switch(replace(settings(paths), **options))
-    assert switched._models == models
+    assert switched.models == models
     assert switched.model.users == users
     assert switched.settings == settings(paths, draft=paths[1])
     assert text_of(switched) == before
@@ -142,3 +146,16 @@ def test_after_closing_nothing_is_left(paths: list[str]) -> None:
     assert switched.model.users == 0
     with pytest.raises(ValueError, match="has been closed"):
         _ = switched.model.handle
+
+
+def test_resolving_looks_up_each_file_and_the_number_of_layers(tmp_path: Path) -> None:
+    verifier = tiny.write(tmp_path / "large.gguf", tiny.spec("llama"))
+    draft = tiny.write(tmp_path / "small.gguf", tiny.spec("llama"))
+    asked = Settings(str(verifier), draft=str(draft), mode="exact", mask="2-3").resolve()
+    assert (asked.verifier, asked.profile) == (verifier, AUTO)
+    assert asked.drafters == (ModelSpec(draft, Placement(), None),)
+    assert asked.mask == LayerMask.parse("2-3", 6)
+    with pytest.raises(ModelError, match=r"absent\.gguf does not exist"):
+        Settings(str(verifier), draft=str(tmp_path / "absent.gguf")).resolve()
+    with pytest.raises(ModelError, match="there is no profile 'nonesuch'"):
+        Settings(str(verifier), draft=str(draft), profile="nonesuch").resolve()

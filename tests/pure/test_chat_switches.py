@@ -78,5 +78,5 @@ def test_layers_are_needed_by_the_slim_tier_and_by_it_alone() -> None:
     with pytest.raises(ValueError, match=r"e\.g\. /mode exact 12-17"):
         after(("mode", "exact"), draft="small", profile=None)
     assert after(("mode", "exact"), draft="small").mask is None  # the profile's
-    with pytest.raises(ValueError, match="leave them out"):
+    with pytest.raises(ValueError, match="this is mode 'sd': leave it out"):
         after(("mode", "sd", "3"), draft="small")

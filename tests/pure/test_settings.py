@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from via_sd_local.engine.gate import JointRule
 from via_sd_local.engine.policy import Mode, Policy
-from via_sd_local.session.settings import Settings
+from via_sd_local.mask import LayerMask
+from via_sd_local.runtime.placement import Placement
+from via_sd_local.session.request import AUTO, LookupSpec, ModelSpec, Request, SelfSpec
+from via_sd_local.session.settings import MissingSetting, Settings
 
 DRAFT = {"draft": "small.gguf"}
 LOOKUP = {"drafter": "lookup"}
@@ -37,8 +42,8 @@ SELF = {"drafter": "self", "draft_mask": "8-25"}
 )
 def test_auto_follows_from_what_is_given(options: dict[str, Any], mode: Mode, drafter: str) -> None:
     settings = Settings("large.gguf", **options)
-    assert settings.resolved_mode is mode
-    assert settings.resolved_drafter == drafter
+    assert settings.mode_without_profile is mode
+    assert ("+".join(kind.value for kind in settings.drafter_kinds) or "none") == drafter
 
 
 @pytest.mark.parametrize(
@@ -71,6 +76,11 @@ def test_auto_follows_from_what_is_given(options: dict[str, Any], mode: Mode, dr
         (MASK, r"mask is for the modes exact and tiered; this is mode 'plain'"),
         (DRAFT | MASK, r"mask is for the modes exact and tiered; this is mode 'sd'"),
         (LOOKUP | {"thresholds": "0.5,0.5"}, r"thresholds is for the modes exact and tiered; this is mode 'sd'"),
+        (
+            LOOKUP | MASK | {"mode": "tiered", "thresholds": "x"},
+            r"thresholds 'x' are not of the form RULE:",
+        ),
+        (LOOKUP | {"draft_tokens": 0}, r"draft_tokens is 0; it must be at least 1"),
         ({"mode": "plain", "thresholds": "0.5,0.5"}, r"thresholds is for the modes exact and tiered"),
         (DRAFT | {"mode": "plain"}, r"mode 'plain' does not draft"),
         (LOOKUP | {"mode": "plain"}, r"mode 'plain' does not draft"),
@@ -94,3 +104,66 @@ def test_a_policy_counts_from_one(name: str, value: int) -> None:
 
 def test_a_policy_of_one_is_fine() -> None:
     assert Policy(draft_tokens=1, audit_every=1).mode is Mode.PLAIN
+
+
+#
+# the request
+#
+
+
+def request(profile: Any = AUTO, **options: Any) -> Request:
+    settings = Settings("large.gguf", **options)
+    draft = Path(settings.draft) if settings.draft is not None else None
+    return settings.request(Path(settings.verifier), draft, 30, profile)
+
+
+def test_a_request_has_values_in_place_of_texts() -> None:
+    placement = Placement(n_gpu_layers=3)
+    asked = request(
+        None,
+        **MASK,
+        draft="small.gguf",
+        drafter="lookup+model",
+        mode="tiered",
+        thresholds="0.5,0.6",
+        max_deviation=0.05,
+        n_ctx=256,
+        threads=2,
+        draft_placement=placement,
+    )
+    model = ModelSpec(Path("small.gguf"), placement, 2)
+    assert asked == Request(
+        verifier=Path("large.gguf"),
+        placement=Placement(),
+        drafters=(LookupSpec(), model),
+        mode=Mode.TIERED,
+        profile=None,
+        mask=LayerMask.parse("12-17", 30),
+        rule=JointRule(0.5, 0.6),
+        max_deviation=0.05,
+        draft_tokens=None,
+        n_ctx=256,
+        threads=2,
+        check_memory=True,
+    )
+    assert asked.draft_model == model
+    assert request(**SELF).drafters == (SelfSpec(LayerMask.parse("8-25", 30)),)
+    assert request(**SELF).draft_model is None
+
+
+def test_auto_stays_open_in_a_request() -> None:
+    assert request().mode is AUTO
+    assert request().mode_without_profile is Mode.PLAIN
+    assert request(**LOOKUP).mode_without_profile is Mode.SD
+    assert request(**LOOKUP, mode="sd").mode is Mode.SD
+
+
+def test_layers_that_the_verifier_lacks_are_named() -> None:
+    with pytest.raises(ValueError, match="layer 99; the model's layers are 0 to 29"):
+        request(**LOOKUP, mode="tiered", mask="99")
+
+
+def test_a_missing_setting_is_named() -> None:
+    with pytest.raises(MissingSetting) as caught:
+        Settings("large.gguf", mode="sd")
+    assert (caught.value.setting, caught.value.problem) == ("drafter", "mode 'sd' needs a drafter")

@@ -137,7 +137,7 @@ def _say_mode(chat: Chat) -> None:
     parts = [f"mode {engine.policy.mode.value}"]
     if engine.policy.mode is not Mode.PLAIN:
         names = {"model": settings.draft, "self": f"the verifier without {settings.draft_mask}"}
-        drafters = [names.get(name) or name for name in settings.resolved_drafter.split("+")]
+        drafters = [names.get(kind.value) or kind.value for kind in settings.drafter_kinds]
         parts.append(f"drafts by {', then '.join(drafters)}")
     if engine.policy.mode in (Mode.EXACT, Mode.TIERED):
         parts.append(f"the slim tier skips {engine.verifier.mask}")

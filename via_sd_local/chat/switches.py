@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from ..engine.policy import Mode
 from ..runtime.placement import DEFAULT
-from ..session.settings import MODES, Settings
+from ..session.settings import MissingSetting, Settings
 
-_SLIM = (Mode.EXACT.value, Mode.TIERED.value)
+_AUTO = "auto"
+_SLIM_MODES = (Mode.EXACT.value, Mode.TIERED.value)
 
 
 class Switches:
-    """The settings in force, and those that the mode in force has no use for, for the way back."""
+    """The settings in force, and earlier ones that the present mode does not use, so that a later mode finds them."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self._drafting = settings  # the last ones with a drafter, if any had one
-        self._slim = settings  # the last ones with a slim tier, if any had one
+        self._drafting = settings  # the last settings with a drafter, if any had one
+        self._slim = settings  # the last settings with a mask, if any had one
         self._max_deviation = settings.max_deviation
 
     def use(self, settings: Settings) -> None:
-        """These are in force now."""
+        """Put settings in force."""
         self.settings = settings
-        if settings.resolved_drafter != "none":
+        if settings.drafter_kinds:
             self._drafting = settings
         if settings.mask is not None:
             self._slim = settings
@@ -31,58 +34,63 @@ class Switches:
             self._max_deviation = settings.max_deviation
 
     def with_mode(self, mode: str, mask: str | None = None) -> Settings:
-        """The settings for a mode, its slim tier with this mask or the one before; ValueError if it lacks something."""
-        if mode not in MODES:
-            raise ValueError(f"mode is {mode!r}; it is one of {', '.join(MODES)}")
+        """The settings for a mode, with the last drafter, and with this mask or the last one for the slim tier.
+
+        Raises ValueError, with what to type, if the mode lacks a drafter or a mask, and whatever `Settings` raises.
+        """
         drafting, slim = self._drafting, self._slim
-        has_drafter = drafting.resolved_drafter != "none"
-        if mode == "auto" and not (has_drafter and self.settings.profile):
-            mode = "sd" if has_drafter else "plain"
-        drafts, has_slim = mode != Mode.PLAIN.value, mode in _SLIM
-        if drafts and not has_drafter:
-            raise ValueError(f"mode {mode!r} needs a drafter; choose one with /draft MODEL or /draft lookup")
-        if has_slim and not (mask or slim.mask or self.settings.profile):
-            raise ValueError(f"mode {mode!r} needs to know which layers to skip; e.g. /mode {mode} 12-17")
-        if mask and not has_slim:
-            raise ValueError(f"mode {mode!r} has no slim tier that could skip layers {mask!r}; leave them out")
-        return replace(
-            self.settings,
-            mode=mode,
-            mask=(mask or slim.mask) if has_slim else None,
-            thresholds=slim.thresholds if has_slim else None,
-            max_deviation=self._max_deviation if mode in (Mode.TIERED.value, "auto") else None,
-            drafter=drafting.drafter if drafts else "none",
-            draft=drafting.draft if drafts else None,
-            draft_mask=drafting.draft_mask if drafts else None,
-            draft_placement=drafting.draft_placement if drafts else DEFAULT,
-        )
+        if mode == _AUTO and not (drafting.drafter_kinds and self.settings.profile):  # no profile to decide by
+            mode = (Mode.SD if drafting.drafter_kinds else Mode.PLAIN).value
+        drafts, has_slim = mode != Mode.PLAIN.value, mode in _SLIM_MODES
+        with _hints(drafter="choose one with /draft MODEL or /draft lookup", mask=f"e.g. /mode {mode} 12-17"):
+            return replace(
+                self.settings,
+                mode=mode,
+                mask=(mask or slim.mask) if has_slim else mask,
+                thresholds=slim.thresholds if has_slim else None,
+                max_deviation=self._max_deviation if mode in (Mode.TIERED.value, _AUTO) else None,
+                drafter=drafting.drafter if drafts else "none",
+                draft=drafting.draft if drafts else None,
+                draft_mask=drafting.draft_mask if drafts else None,
+                draft_placement=drafting.draft_placement if drafts else DEFAULT,
+            )
 
     def with_drafter(self, text: str) -> Settings:
-        """The settings with another drafter: a model, `lookup`, `lookup+MODEL`, or `self LAYERS`; `none`: mode plain.
+        """The settings with another drafter: a model, `lookup`, `lookup+MODEL`, `self LAYERS`, `lookup+self LAYERS`.
 
-        In mode plain, a drafter means mode sd.
+        `none` means mode plain; in mode plain, a drafter means mode sd. Raises ValueError as `with_mode` does.
         """
         if text == "none":
-            return self.with_mode("plain")
+            return self.with_mode(Mode.PLAIN.value)
         name, _, layers = text.partition(" ")
         draft = draft_mask = None
         if name in ("self", "lookup+self"):
-            if not layers:
-                raise ValueError(f"drafter {name!r} needs to know which layers to skip; e.g. /draft {name} 8-25")
-            drafter, draft_mask = name, layers.strip()
+            drafter, draft_mask = name, layers.strip() or None
         elif text == "lookup":
-            drafter = "lookup"
+            drafter = text
         elif text.startswith("lookup+"):
             drafter, draft = "lookup+model", text.removeprefix("lookup+")
         else:
             drafter, draft = "model", text
-        mode = self.settings.resolved_mode
-        before = self.settings.draft_placement
-        return replace(
-            self.settings,
-            mode=(Mode.SD if mode is Mode.PLAIN else mode).value,
-            drafter=drafter,
-            draft=draft,
-            draft_mask=draft_mask,
-            draft_placement=before if draft is not None else DEFAULT,
-        )
+        mode = self.settings.mode_without_profile
+        with _hints(draft_mask=f"e.g. /draft {name} 8-25"):
+            return replace(
+                self.settings,
+                mode=(Mode.SD if mode is Mode.PLAIN else mode).value,
+                drafter=drafter,
+                draft=draft,
+                draft_mask=draft_mask,
+                draft_placement=self.settings.draft_placement if draft is not None else DEFAULT,
+            )
+
+
+@contextmanager
+def _hints(**commands: str) -> Iterator[None]:
+    """Name what to type, by the setting that is missing, in place of the remedy in terms of `Settings`."""
+    try:
+        yield
+    except MissingSetting as error:
+        hint = commands.get(error.setting)
+        if hint is None:
+            raise
+        raise ValueError(f"{error.problem}; {hint}") from None

@@ -50,7 +50,7 @@ def read_prompt(args: argparse.Namespace) -> str:
 def run(args: argparse.Namespace) -> int:
     """Load, generate, print; returns the exit status."""
     settings = settings_from(args)
-    if settings.draft_tokens is not None and settings.resolved_drafter == "none":
+    if settings.draft_tokens is not None and not settings.drafter_kinds:
         raise ValueError("--draft-tokens is given, but nothing drafts: name a draft model (--draft) or a --drafter")
     prompt = read_prompt(args)
 

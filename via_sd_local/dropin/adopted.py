@@ -1,4 +1,4 @@
-"""The engine on a model and a context that llama-cpp-python's own class has loaded and will free."""
+"""The model and the context that llama-cpp-python's own class has loaded and will free, for a session."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ..runtime.context import Context
 from ..runtime.devices import default_devices, local_devices
 from ..runtime.model import Model
 from ..runtime.placement import Placement
-from ..session.session import Session
-from ..session.settings import Settings
+from ..session.loader import Loader
+from ..session.request import DrafterSpec, ModelSpec, Request
 from ..tiers.drafter import Drafter
 from ..tiers.verifier import Verifier
 
 
 class AdoptedModel(Model):
-    """A model that someone else frees."""
+    """A model that llama-cpp-python frees."""
 
     def __init__(self, path: str | Path, handle: int, placement: Placement) -> None:
         self.path, self.placement, self.servers = Path(path), placement, None
@@ -26,62 +26,54 @@ class AdoptedModel(Model):
         self._take(handle)
 
     def close(self) -> None:
-        """Let go of it; ValueError while contexts of this model are open."""
+        """Drop the pointer; ValueError while contexts of this model are open."""
         if self.users:
             super().close()
         self._handle = None
 
 
 class AdoptedContext(Context):
-    """A context that someone else frees, with sizes as llama.cpp rounded them."""
+    """A context that llama-cpp-python frees, with sizes as llama.cpp rounded them."""
 
     def __init__(self, model: Model, handle: int) -> None:
         n_ctx, n_batch = int(llama.llama_n_ctx(handle)), int(llama.llama_n_batch(handle))
         self._take(model, handle, n_ctx, n_batch, int(llama.llama_n_threads(handle)))
 
     def close(self) -> None:
-        """Free the buffers."""
+        """Drop the pointer and free the batch buffers."""
         if self._handle is not None:
             self._let_go()
 
 
-class AdoptedSession(Session):
-    """A session whose verifier is loaded already; `drafter` replaces the one that the settings ask for."""
+class AdoptedLoader(Loader):
+    """Supplies a verifier that is loaded already; `drafter` replaces the one that the settings name."""
 
     def __init__(
         self,
-        settings: Settings,
         context: AdoptedContext,
         drafter: Drafter | None = None,
         draft_threads: int | None = None,
         *,
         can_rewind: bool = True,
     ) -> None:
-        """`draft_threads` None is as many as the settings say. `can_rewind`: the cache keeps all that it is given."""
-        self._can_rewind = can_rewind
+        """`draft_threads` None is the number in the settings; `can_rewind` False forbids to roll the cache back."""
+        super().__init__()
         self._context = context
         self._drafter = drafter
-        self._draft_threads = draft_threads or settings.threads
-        super().__init__(settings)
+        self._draft_threads = draft_threads
+        self._can_rewind = can_rewind
 
-    def _check_memory(self, settings: Settings) -> None:
-        """Done already, before the verifier was loaded."""
+    def load_verifier(self, request: Request) -> Model:
+        return self.own_model(self._context.model)
 
-    def _load_model(self, name: str, placement: Placement) -> Model:
-        if self._models:
-            return super()._load_model(name, placement)
-        self._models.append(self._context.model)
-        return self._context.model
-
-    def _n_ctx(self, settings: Settings) -> int:
-        return self._context.n_ctx
-
-    def _open_verifier(self, settings: Settings, n_ctx: int, mask: LayerMask | None) -> Verifier:
-        verifier = Verifier(self.model, n_ctx=n_ctx, mask=mask, context=self._context)
+    def open_verifier(self, request: Request, model: Model, mask: LayerMask | None) -> Verifier:
+        verifier = Verifier(model, n_ctx=self._context.n_ctx, mask=mask, context=self._context)
         verifier.can_rewind &= self._can_rewind
-        return verifier
+        return self.own(verifier)
 
-    def _load_drafter(self, kind: str, settings: Settings, verifier: Verifier) -> Drafter:
+    def open_drafter(self, request: Request, spec: DrafterSpec, verifier: Verifier) -> Drafter:
         if self._drafter is not None:
-            return self._drafter
-        return super()._load_drafter(kind, replace(settings, threads=self._draft_threads), verifier)
+            return self.own(self._drafter)
+        if isinstance(spec, ModelSpec) and self._draft_threads is not None:
+            spec = replace(spec, threads=self._draft_threads)
+        return super().open_drafter(request, spec, verifier)

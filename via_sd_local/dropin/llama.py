@@ -20,11 +20,12 @@ from ..interrupts import interrupts_after
 from ..runtime.memory_check import check_memory as refuse_too_large
 from ..runtime.placement import DEFAULT, Placement
 from ..sampling.chain import make_sampler
+from ..session.session import Session
 from ..session.settings import Settings
 from ..tiers.drafter import Drafter
 from ..tiers.llama_cpp_drafter import LlamaDraftModelDrafter
 from . import chat_completion
-from .adopted import AdoptedContext, AdoptedModel, AdoptedSession
+from .adopted import AdoptedContext, AdoptedLoader, AdoptedModel
 from .load_plan import plans_of
 from .low_level import LowLevel, Original
 from .pretrained import fetch
@@ -177,14 +178,16 @@ class Llama(LowLevel):
             threads=self.n_threads,
             placement=placement,
             draft_placement=draft_placement,
+            check_memory=False,  # done before the verifier was loaded
         )
         context = AdoptedContext(AdoptedModel(self.model_path, model, placement), self._ctx.ctx)
         keeps_all = self.context_params.swa_full or not llama.llama_model_n_swa(model)
-        if not keeps_all and settings.resolved_drafter != "none":
+        if not keeps_all and settings.drafter_kinds:
             raise ValueError(
                 "swa_full is False; a cache that forgets cannot take drafts back: leave out one of the two"
             )
-        session = AdoptedSession(settings, context, given, self._ours["draft_n_threads"], can_rewind=keeps_all)
+        loader = AdoptedLoader(context, given, self._ours["draft_n_threads"], can_rewind=keeps_all)
+        session = Session(settings, loader)
         self._stack.callback(session.close)
         self._runner = Runner(self, session, logits_all=self._logits_all)
         self._use_one_bos()

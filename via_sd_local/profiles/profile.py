@@ -241,9 +241,19 @@ class Profile:
             raise ValueError("mask is none, but there are levels in mode tiered")
 
     @property
+    def layer_mask(self) -> LayerMask:
+        """The mask of the slim tier; empty where none was found."""
+        return LayerMask.parse(self.mask, self.verifier.n_layer)
+
+    @property
     def has_mask(self) -> bool:
         """Whether there is a slim tier."""
-        return bool(LayerMask.parse(self.mask, self.verifier.n_layer))
+        return bool(self.layer_mask)
+
+    @property
+    def exact_rule(self) -> Rule | None:
+        """The rule that is fastest in mode `exact`; None where `exact` was not predicted."""
+        return parse_rule(self.speeds.exact_rule) if self.speeds.exact_rule is not None else None
 
     def level(self, max_deviation: float) -> Level | None:
         """The largest level within a budget; None where the budget is smaller than all."""

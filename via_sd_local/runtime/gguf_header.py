@@ -132,3 +132,9 @@ def open_header(path: Path) -> Iterator[Header]:
         free = library.gguf_free
         free.restype = None
         free(ctypes.c_void_p(handle))
+
+
+def layer_count(path: Path) -> int:
+    """The number of layers of a model, from its header; ModelError where it is no GGUF or names no architecture."""
+    with open_header(path) as header:
+        return header.number(f"{header.text('general.architecture')}.block_count")

@@ -1,112 +1,154 @@
-"""What settings mean with or without a routing profile: the mode, the mask, the thresholds. Pure."""
+"""How a request is run, with or without a routing profile: the mode, the mask, the thresholds.
+
+`route` decides and is pure; `find_route` looks for the profile on this machine first.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..engine.gate import DEFAULT_RULE, Rule, parse_rule
+from ..engine.costs import Costs
+from ..engine.gate import DEFAULT_RULE, Rule
 from ..engine.policy import Mode
 from ..errors import ModelError
 from ..mask import LayerMask
+from ..profiles import store
+from ..profiles.machine import machine
 from ..profiles.profile import Profile
-from .settings import Settings
+from ..profiles.store import ProfileMatch
+from ..runtime.placement import DEFAULT
+from .request import AUTO, Request
 
-DEFAULT_LEVEL = 0.02  # of thresholds in mode tiered, where no budget is given
-USELESS = 0.5  # agreement of a slim tier with the full model, below which it only costs time
+DEFAULT_LEVEL = 0.02  # max_deviation of the thresholds in mode tiered, where no budget is given
+MIN_AGREEMENT = 0.5  # of the slim tier with the full model; below it the slim tier only costs time
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """How to run; `why` is for the user, and `doubt` what a warning should say, if anything."""
+class Route:
+    """How to run a request.
+
+    `why` is the reason and `warning` what the user would not expect, both as text. `match` is the profile that was
+    consulted, and `costs` the pass costs that it lists for this machine, if they apply to this route.
+    """
 
     mode: Mode
-    mask: str | None
+    mask: LayerMask | None
     rule: Rule
     max_deviation: float | None
     why: str
-    doubt: str | None = None
+    warning: str | None = None
+    match: ProfileMatch | None = None
+    costs: Costs | None = None
 
 
-def choose(settings: Settings, profile: Profile | None, *, pair: bool, here: bool) -> Choice:
-    """What to do with a profile of this verifier, or with none.
+def find_route(request: Request, threads: int) -> Route:
+    """Choose the route by the profile that the request names, or by one on this machine that matches its models.
 
-    `pair`: the profile was made with the draft in use; thresholds and speeds hold only then. `here`: on this machine
-    with so many threads; `exact`, whose every draft goes through the slim tier, is trusted to be fastest only then.
-    Raises ModelError where a mode needs a mask and there is none.
+    Raises ModelError for a named profile that was made for another verifier, and for a mode that lacks a mask.
     """
-    if settings.mode == "auto":
-        return _automatic(settings, profile if pair else None, profile is not None, here)
-    mode = Mode(settings.mode)
-    if mode not in (Mode.EXACT, Mode.TIERED):
-        return Choice(mode, None, DEFAULT_RULE, None, "as asked")
-    mask = settings.mask
+    match = _find_profile(request)
+    if match is None:
+        return route(request, None, pair=False, here=False)
+    profile, draft = match.profile, request.draft_model
+    pair = match.pair and draft is not None and len(request.drafters) == 1
+    # costs are measured with both models placed by default
+    is_default = request.placement == DEFAULT and (draft is None or draft.placement == DEFAULT)
+    costs = profile.costs_on(machine(), threads) if is_default else None
+    chosen = route(request, profile, pair=pair, here=costs is not None)
+    applies = pair and chosen.mask in (None, profile.layer_mask)
+    return replace(chosen, match=match, costs=costs if applies else None)
+
+
+def _find_profile(request: Request) -> ProfileMatch | None:
+    if request.profile is None:
+        return None
+    draft = request.draft_model.path if request.draft_model is not None else None
+    if request.profile is not AUTO:
+        return store.matching(request.profile, request.verifier, draft)
+    # do not even read the files where a profile would change nothing
+    is_complete = request.mask is not None and request.rule is not None
+    if is_complete or request.mode is Mode.SD or request.mode_without_profile is Mode.PLAIN:
+        return None
+    return store.find(request.verifier, draft)
+
+
+def route(request: Request, profile: Profile | None, *, pair: bool, here: bool) -> Route:
+    """Choose mode, mask and thresholds, given a profile of this verifier, or none.
+
+    `pair`: the profile was made with the drafter in use; its thresholds and speeds hold only then. `here`: its pass
+    costs were measured on this machine with this number of threads; `exact`, which sends every draft through the slim
+    tier, is trusted to be the fastest mode only then. Raises ModelError for a mode that needs a mask where neither the
+    request nor the profile has one.
+    """
+    if request.mode is AUTO:
+        return _automatic(request, profile, pair=pair, here=here)
+    if request.mode not in (Mode.EXACT, Mode.TIERED):
+        return Route(request.mode, None, DEFAULT_RULE, None, "as asked")
+    mask = request.mask
     if mask is None:
         if profile is None or not profile.has_mask:
             reason = "there is no profile of this verifier" if profile is None else "its profile found no slim tier"
             raise ModelError(
-                f"mode {mode.value!r} needs a mask, and {reason}: give one (mask, e.g. 12-17), or search for one: "
-                "via-sd-local calibrate"
+                f"mode {request.mode.value!r} needs a mask, and {reason}: give one (mask, e.g. 12-17), or search for "
+                "one: via-sd-local calibrate"
             )
-        mask = profile.mask
-    choice = _with_mask(settings, mode, mask, profile, pair)
-    share = profile.agreement["q'-q"].share if profile is not None and "q'-q" in profile.agreement else 1.0
-    if settings.mask is None and share < USELESS:
-        useless = f"the profile's slim tier agrees with the full model on {100 * share:.0f} % of tokens only"
-        return replace(choice, doubt=f"{useless}: calibrate again, with more time for the search")
-    return choice
+        mask = profile.layer_mask
+    chosen = _with_slim_tier(request, request.mode, mask, profile if pair else None)
+    agreement = profile.agreement.get("q'-q") if profile is not None else None
+    if request.mask is None and agreement is not None and agreement.share < MIN_AGREEMENT:
+        poor = f"the profile's slim tier agrees with the full model on {100 * agreement.share:.0f} % of tokens only"
+        return replace(chosen, warning=f"{poor}: calibrate again, with more time for the search")
+    return chosen
 
 
-def _with_mask(settings: Settings, mode: Mode, mask: str, profile: Profile | None, pair: bool) -> Choice:
-    """The thresholds for a mode that uses the slim tier."""
-    budget = settings.max_deviation
-    if settings.thresholds is not None:
-        return Choice(mode, mask, parse_rule(settings.thresholds), budget, "as asked")
-    if mode is Mode.EXACT and profile is not None and pair and _same_mask(mask, profile) and profile.speeds.exact_rule:
-        return Choice(mode, mask, parse_rule(profile.speeds.exact_rule), None, "the profile's thresholds")
-    if mode is Mode.EXACT or profile is None or not pair or not _same_mask(mask, profile):
-        doubt = None
-        if mode is Mode.TIERED and profile is not None and settings.mask is None:
-            doubt = f"the profile's thresholds are for another draft model; using {_text(DEFAULT_RULE)}"
-        return Choice(mode, mask, DEFAULT_RULE, budget, "default thresholds", doubt)
+def _with_slim_tier(request: Request, mode: Mode, mask: LayerMask, profile: Profile | None) -> Route:
+    """The thresholds for `exact` or `tiered`; None stands for a profile that was made with another drafter, too."""
+    budget = request.max_deviation
+    if request.rule is not None:
+        return Route(mode, mask, request.rule, budget, "as asked")
+    default = Route(mode, mask, DEFAULT_RULE, budget, "default thresholds")
+    if profile is None and request.mask is None and mode is Mode.TIERED:
+        warning = f"the profile's thresholds are for another draft model; using {_text(DEFAULT_RULE)}"
+        return replace(default, warning=warning)
+    if profile is None or mask != profile.layer_mask:  # thresholds hold for the mask that they were calibrated with
+        return default
+    if mode is Mode.EXACT:
+        rule = profile.exact_rule
+        return default if rule is None else replace(default, rule=rule, why="the profile's thresholds")
     level = DEFAULT_LEVEL if budget is None else budget
     rule = profile.rule(level)
     if rule is None:
-        doubt = f"the profile knows no thresholds for max_deviation {level:g}; using {_text(DEFAULT_RULE)}"
-        return Choice(mode, mask, DEFAULT_RULE, budget, "default thresholds", doubt)
-    return Choice(mode, mask, rule, budget, f"the profile's thresholds for max_deviation {level:g}")
+        warning = f"the profile knows no thresholds for max_deviation {level:g}; using {_text(DEFAULT_RULE)}"
+        return replace(default, warning=warning)
+    return replace(default, rule=rule, why=f"the profile's thresholds for max_deviation {level:g}")
 
 
-def _automatic(settings: Settings, profile: Profile | None, other_draft: bool, here: bool) -> Choice:
-    """The fastest mode that keeps the budget, as far as the profile knows."""
-    mode, budget = settings.resolved_mode, settings.max_deviation or 0.0
-    doubt = None
+def _automatic(request: Request, profile: Profile | None, *, pair: bool, here: bool) -> Route:
+    """The fastest mode within the budget, according to the profile."""
+    mode, budget = request.mode_without_profile, request.max_deviation or 0.0
+    unused = f"max_deviation {budget:g} is not made use of, as"
     if mode is Mode.PLAIN:
-        if budget:
-            doubt = f"max_deviation {budget:g} is not made use of, as nothing drafts; give a draft model (draft)"
-        return Choice(mode, None, DEFAULT_RULE, None, "plain: no drafter", doubt)
-    if profile is None:
-        if budget:
-            what = "its profile was made with another drafter" if other_draft else "there is no profile of the pair"
-            doubt = f"max_deviation {budget:g} is not made use of, as {what}; run via-sd-local calibrate"
-        return Choice(mode, None, DEFAULT_RULE, None, f"{mode.value}: the default", doubt)
+        warning = f"{unused} nothing drafts; give a draft model (draft)" if budget else None
+        return Route(mode, None, DEFAULT_RULE, None, "plain: no drafter", warning)
+    if profile is None or not pair:
+        reason = "there is no profile of the pair" if profile is None else "its profile was made with another drafter"
+        warning = f"{unused} {reason}; run via-sd-local calibrate" if budget else None
+        return Route(mode, None, DEFAULT_RULE, None, f"{mode.value}: the default", warning)
     level = profile.level(budget)
     if level is not None and level.mode == Mode.TIERED.value:
         rule = profile.rule(budget)
         assert rule is not None, "a level in mode tiered has thresholds"
-        return Choice(Mode.TIERED, profile.mask, rule, budget, f"tiered: fastest within {budget:g} by the profile")
+        why = f"tiered: fastest within {budget:g} by the profile"
+        return Route(Mode.TIERED, profile.layer_mask, rule, budget, why)
     lossless = Mode(profile.lossless)
     if lossless is Mode.EXACT and not (here and profile.has_mask):
         lossless = Mode.SD
-    mask = profile.mask if lossless is Mode.EXACT else None
-    rule = parse_rule(profile.speeds.exact_rule) if profile.speeds.exact_rule else DEFAULT_RULE
+    warning = None
     if lossless is Mode.PLAIN:
-        doubt = "by the profile plain decoding is fastest here, so nothing drafts; mode 'sd' drafts all the same"
-    return Choice(lossless, mask, rule, None, f"{lossless.value}: the fastest lossless mode by the profile", doubt)
-
-
-def _same_mask(text: str, profile: Profile) -> bool:
-    n_layer = profile.verifier.n_layer
-    return LayerMask.parse(text, n_layer) == LayerMask.parse(profile.mask, n_layer)
+        warning = "by the profile plain decoding is fastest here, so nothing drafts; mode 'sd' drafts all the same"
+    mask = profile.layer_mask if lossless is Mode.EXACT else None
+    why = f"{lossless.value}: the fastest lossless mode by the profile"
+    return Route(lossless, mask, profile.exact_rule or DEFAULT_RULE, None, why, warning)
 
 
 def _text(rule: Rule) -> str:

@@ -1,4 +1,4 @@
-"""From what a user asks for (names, texts, numbers) to a loaded engine."""
+"""The session: settings in, a loaded engine and the text of answers out."""
 
 from __future__ import annotations
 
@@ -7,65 +7,97 @@ import warnings
 from collections.abc import Generator, Sequence
 from types import TracebackType
 
-from ..catalog.catalog import resolve
 from ..engine.engine import Engine
 from ..engine.measure import costs_of
 from ..engine.policy import Mode, Policy
 from ..engine.steps import FinishReason, Step
 from ..engine.watch import Watcher
-from ..mask import LayerMask
 from ..runtime.chat_format import ChatFormat
-from ..runtime.context import N_BATCH
-from ..runtime.footprint import LoadPlan, plan_of
-from ..runtime.limits import DEFAULT_N_CTX
-from ..runtime.memory_check import check_memory
+from ..runtime.context import default_threads
 from ..runtime.model import Model
-from ..runtime.placement import Placement
 from ..sampling.sampler import SamplingParams
 from ..text import StopStrings
-from ..tiers.drafter import Drafter, ModelDrafter, PromptLookup
-from ..tiers.self_drafter import SelfDrafter
+from ..tiers.drafter import Drafter
 from ..tiers.verifier import Verifier
-from .advice import Advice, advise, check
+from .loader import Loader, fitted
+from .request import DrafterSpec, Request
+from .routing import Route, find_route
 from .settings import Settings
 from .text_steps import text_steps
 
 DEFAULT_MAX_TOKENS = 512  # tokens of an answer, where the caller names no limit
+_FIXED = ("verifier", "n_ctx", "threads", "placement")  # settings that `switch` cannot change
 
 
 class Session:
-    """The models and the engine that settings ask for; a context manager that frees them."""
+    """The models and the engine of one set of settings; a context manager that frees them.
 
-    def __init__(self, settings: Settings) -> None:
-        """Load everything; raises ModelError, NativeError or ValueError, with nothing left loaded."""
+    `stream` and `complete` answer a text; `engine` generates from token ids.
+    """
+
+    def __init__(self, settings: Settings, loader: Loader | None = None) -> None:
+        """Load everything; raises ModelError, NativeError or ValueError, with nothing left loaded.
+
+        `loader` supplies the verifier and the drafters; the session closes it.
+        """
         self.settings = settings
-        self._models: list[Model] = []
-        self._open: list[Verifier | Drafter | Engine] = []
+        self._loader = loader or Loader()
         self.finish_reason: FinishReason | None = None
         """Why the last `stream` or `complete` ended: `"stop"` or `"length"`; None if it did not come to its end."""
         try:
-            self._load(settings)
+            self._open(settings.resolve())
         except BaseException:
             with contextlib.suppress(ValueError):  # a part under construction may still hold its model
-                self.close()
+                self._loader.close()
             raise
 
-    def _load(self, settings: Settings) -> None:
-        check(settings)
-        if settings.check_memory:
-            self._check_memory(settings)
-        self.model = self._load_model(settings.verifier, settings.placement)
-        advice = self.advice = advise(settings, self.model.path)
-        verifier = self._open_verifier(settings, self._n_ctx(settings), self._mask_of(advice))
-        self._open.append(verifier)
-        drafters = self._load_drafters(settings, advice, verifier, self._open)
-        self.engine = self._engine_of(settings, advice, verifier, drafters)
-        self._open.append(self.engine)
+    def _open(self, request: Request) -> None:
+        loader = self._loader
+        if request.check_memory:
+            loader.check_memory(request)
+        self.model = loader.load_verifier(request)
+        self.route = _route(request)
+        mask = None if self.route.mask is None else fitted(self.route.mask, self.model)
+        verifier = loader.open_verifier(request, self.model, mask)
+        self._drafters = _drafters(request, self.route)
+        drafters = [loader.open_drafter(request, spec, verifier) for spec in self._drafters]
+        self.engine = _engine(request, self.route, verifier, drafters)
 
-    def _check_memory(self, settings: Settings) -> None:
-        """ModelError if the verifier and the draft model do not fit into memory together."""
-        verifier, draft = _plans(settings)
-        check_memory([verifier, *draft])
+    def switch(self, settings: Settings) -> None:
+        """Continue with other settings and the loaded verifier, in a new engine; a failure changes nothing.
+
+        The KV cache stays unless the mask changes. Raises ValueError for another verifier, n_ctx, threads or placement,
+        and whatever the constructor raises.
+        """
+        for name in _FIXED:
+            before, after = getattr(self.settings, name), getattr(settings, name)
+            if before != after:
+                raise ValueError(f"{name} is {before!r} and cannot become {after!r} here; it needs a new start")
+        request = settings.resolve()
+        route = _route(request)
+        specs = _drafters(request, route)
+        loader, verifier, drafters = self._loader, self.engine.verifier, list(self.engine.drafters)
+        mask = verifier.mask if route.mask is None else fitted(route.mask, self.model)
+        parts = loader.parts
+        try:
+            if mask != verifier.mask:
+                verifier = loader.open_verifier(request, self.model, mask)
+            if verifier is not self.engine.verifier or specs != self._drafters:
+                if request.check_memory and specs:
+                    loader.check_memory(request, is_loaded=True)
+                drafters = [loader.open_drafter(request, spec, verifier) for spec in specs]
+            engine = _engine(request, route, verifier, drafters)
+        except BaseException:
+            loader.close_all_but(parts)
+            raise
+        self.engine.release()
+        loader.close_all_but([verifier, *drafters])
+        self.engine, self.settings, self.route, self._drafters = engine, settings, route, specs
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        """The models that are loaded, the verifier's first."""
+        return self._loader.models
 
     #
     # text in, text out
@@ -148,121 +180,10 @@ class Session:
         if rest:
             yield rest
 
-    #
-    # loading
-    #
-
-    def switch(self, settings: Settings) -> None:
-        """Go on by other settings with the verifier that is loaded, in a new engine; what fails changes nothing.
-
-        The cache stays, unless the mask changes. Raises ValueError for another verifier, n_ctx, threads or placement,
-        and whatever the constructor raises.
-        """
-        for name in ("verifier", "n_ctx", "threads", "placement"):
-            before, after = getattr(self.settings, name), getattr(settings, name)
-            if before != after:
-                raise ValueError(f"{name} is {before!r} and cannot become {after!r} here; it needs a new start")
-        check(settings)
-        advice = advise(settings, self.model.path)
-        mask = self._mask_of(advice)
-        engine, models = self.engine, list(self._models)
-        verifier, drafters = engine.verifier, list(engine.drafters)
-        made: list[Verifier | Drafter | Engine] = []
-        try:
-            if mask is not None and mask != verifier.mask:
-                verifier = self._open_verifier(settings, verifier.context.n_ctx, mask)
-                made.append(verifier)
-            if made or _drafting_of(settings, advice) != _drafting_of(self.settings, self.advice):
-                if settings.check_memory and advice.choice.mode is not Mode.PLAIN:
-                    loaded, draft = _plans(settings)
-                    check_memory(draft, loaded=[loaded])
-                drafters = self._load_drafters(settings, advice, verifier, made)
-            new = self._engine_of(settings, advice, verifier, drafters)
-        except BaseException:
-            self._discard(made, models)
-            raise
-        engine.release()
-        self.engine = new
-        kept: list[Verifier | Drafter | Engine] = [verifier, *drafters]
-        before_it, self._open = self._open, [*kept, new]
-        self._discard([part for part in before_it if part not in kept and part is not engine], self._used_models())
-        self.settings, self.advice = settings, advice
-
-    def _used_models(self) -> list[Model]:
-        drafters = self.engine.drafters
-        return [self.model, *(drafter.model for drafter in drafters if isinstance(drafter, ModelDrafter))]
-
-    def _discard(self, parts: Sequence[Verifier | Drafter | Engine], models: Sequence[Model]) -> None:
-        """Close these parts, and all models but these."""
-        for part in reversed(parts):
-            part.close()
-        for model in self._models:
-            if model not in models:
-                model.close()
-        self._models = [model for model in self._models if model in models]
-
-    def _engine_of(self, settings: Settings, advice: Advice, verifier: Verifier, drafters: Sequence[Drafter]) -> Engine:
-        choice = advice.choice
-        policy = Policy(choice.mode, settings.draft_tokens, choice.rule, max_deviation=choice.max_deviation)
-        automatic = settings.draft_tokens is None and bool(drafters) and verifier.can_rewind
-        # on a device it is not certain that resuming pays: hidden states make a round trip
-        unsure = self.model.n_devices > 0 and verifier.why_no_resume is None
-        costs = None
-        if automatic or unsure:
-            costs = advice.costs(verifier.mask, verifier.context.n_threads) or costs_of(verifier, drafters)
-        return Engine(verifier, list(drafters), policy, costs)
-
-    def _n_ctx(self, settings: Settings) -> int:
-        trained = self.model.n_ctx_train
-        if settings.n_ctx is not None and settings.n_ctx > trained:
-            warnings.warn(
-                f"n_ctx is {settings.n_ctx}, but {self.model.path.name} was trained for {trained} tokens",
-                RuntimeWarning,
-                stacklevel=5,
-            )
-        return min(DEFAULT_N_CTX, trained) if settings.n_ctx is None else settings.n_ctx
-
-    def _mask_of(self, advice: Advice) -> LayerMask | None:
-        mask = advice.choice.mask
-        return LayerMask.parse(mask, self.model.n_layer) if mask is not None else None
-
-    def _open_verifier(self, settings: Settings, n_ctx: int, mask: LayerMask | None) -> Verifier:
-        return Verifier(self.model, n_ctx=n_ctx, mask=mask, n_threads=settings.threads)
-
-    def _load_model(self, name: str, placement: Placement) -> Model:
-        model = Model(resolve(name), placement)
-        self._models.append(model)
-        return model
-
-    def _load_drafters(
-        self, settings: Settings, advice: Advice, verifier: Verifier, made: list[Verifier | Drafter | Engine]
-    ) -> list[Drafter]:
-        """What the settings name; each is appended to `made` at once, so that nothing is lost if a later one fails."""
-        drafters: list[Drafter] = []
-        for kind in settings.resolved_drafter.split("+") if advice.choice.mode is not Mode.PLAIN else ():
-            drafters.append(self._load_drafter(kind, settings, verifier))
-            made.append(drafters[-1])
-        return drafters
-
-    def _load_drafter(self, kind: str, settings: Settings, verifier: Verifier) -> Drafter:
-        if kind == "lookup":
-            return PromptLookup()
-        if kind == "self":
-            assert settings.draft_mask is not None
-            return SelfDrafter(verifier, LayerMask.parse(settings.draft_mask, self.model.n_layer))
-        assert settings.draft is not None
-        path = resolve(settings.draft)
-        same = path.samefile(self.model.path) if path.exists() else False
-        shared = same and settings.draft_placement == settings.placement
-        draft = self.model if shared else self._load_model(settings.draft, settings.draft_placement)
-        return ModelDrafter(draft, self.model, n_ctx=verifier.context.n_ctx, n_threads=settings.threads)
-
     def close(self) -> None:
         """Free contexts and models."""
-        for part in [*reversed(self._open), *reversed(self._models)]:
-            part.close()
-        self._open.clear()
-        self._models.clear()
+        self.engine.release()
+        self._loader.close()
 
     def __enter__(self) -> Session:
         return self
@@ -273,16 +194,26 @@ class Session:
         self.close()
 
 
-def _plans(settings: Settings) -> tuple[LoadPlan, list[LoadPlan]]:
-    """How the verifier will lie in memory, and the draft model if there is one."""
-    verifier = plan_of(resolve(settings.verifier), settings.placement, settings.n_ctx, N_BATCH)
-    if settings.draft is None:
-        return verifier, []
-    return verifier, [plan_of(resolve(settings.draft), settings.draft_placement, settings.n_ctx, N_BATCH)]
+def _route(request: Request) -> Route:
+    """Choose the route; warn of what the user would not expect."""
+    route = find_route(request, request.threads or default_threads())
+    if route.warning:
+        warnings.warn(route.warning, RuntimeWarning, stacklevel=5)
+    return route
 
 
-def _drafting_of(settings: Settings, advice: Advice) -> tuple[str, str | None, str | None, Placement]:
-    """What the drafters depend on."""
-    if advice.choice.mode is Mode.PLAIN:
-        return "none", None, None, settings.draft_placement
-    return settings.resolved_drafter, settings.draft, settings.draft_mask, settings.draft_placement
+def _drafters(request: Request, route: Route) -> tuple[DrafterSpec, ...]:
+    """The drafters that the route uses."""
+    return () if route.mode is Mode.PLAIN else request.drafters
+
+
+def _engine(request: Request, route: Route, verifier: Verifier, drafters: Sequence[Drafter]) -> Engine:
+    """The engine for a route, with pass costs where it needs them: from the profile, or measured."""
+    policy = Policy(route.mode, request.draft_tokens, route.rule, max_deviation=route.max_deviation)
+    is_automatic = request.draft_tokens is None and bool(drafters) and verifier.can_rewind
+    # on a device it is not certain that resuming pays: hidden states make a round trip
+    may_resume = verifier.model.n_devices > 0 and verifier.why_no_resume is None
+    costs = None
+    if is_automatic or may_resume:
+        costs = route.costs or costs_of(verifier, drafters)
+    return Engine(verifier, list(drafters), policy, costs)

@@ -1,14 +1,51 @@
-"""What a user asks for, checked before anything is loaded."""
+"""What a user asks for, in names and texts, and its translation into a `Request`."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from types import MappingProxyType
 
-from ..engine.policy import Mode
+from ..engine.gate import parse_rule
+from ..engine.policy import Mode, Policy
+from ..mask import LayerMask
+from ..profiles import store
+from ..runtime.gguf_header import layer_count
 from ..runtime.placement import DEFAULT, Placement
+from .request import AUTO, Automatic, DrafterSpec, LookupSpec, ModelSpec, Request, SelfSpec
 
-MODES = ("auto", *(mode.value for mode in Mode))
-DRAFTERS = ("auto", "model", "lookup", "self", "lookup+model", "lookup+self", "none")
+
+class DrafterKind(Enum):
+    """What proposes drafts."""
+
+    LOOKUP = "lookup"
+    MODEL = "model"
+    SELF = "self"
+
+
+_KINDS: Mapping[str, tuple[DrafterKind, ...]] = MappingProxyType(
+    {
+        "model": (DrafterKind.MODEL,),
+        "lookup": (DrafterKind.LOOKUP,),
+        "self": (DrafterKind.SELF,),
+        "lookup+model": (DrafterKind.LOOKUP, DrafterKind.MODEL),
+        "lookup+self": (DrafterKind.LOOKUP, DrafterKind.SELF),
+        "none": (),
+    }
+)
+_SLIM_MODES = (Mode.EXACT, Mode.TIERED)
+MODES = (AUTO.value, *(mode.value for mode in Mode))
+DRAFTERS = (AUTO.value, *_KINDS)
+
+
+class MissingSetting(ValueError):
+    """A setting that the others require is absent: its name, the problem, and the remedy in terms of `Settings`."""
+
+    def __init__(self, setting: str, problem: str, remedy: str) -> None:
+        super().__init__(problem + remedy)
+        self.setting, self.problem = setting, problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +53,15 @@ class Settings:
     """What to load and how to run it; models are names of the catalogue or paths.
 
     `drafter` auto is the draft model if one is named, else none. `mode` auto is what the routing profile of the pair
-    recommends: the fastest lossless mode, or `tiered` where `max_deviation` is above 0 and that pays; without a profile
-    it is `sd` with a drafter, else `plain`. `profile` is `auto` (looked up by the verifier's fingerprint), a file or a
-    name, or None. `max_deviation` also makes the thresholds of `tiered` stricter while audits find more than that.
-    `draft_mask` is what the verifier skips when it drafts for itself. `n_ctx` None is the smaller of 4096 and what the
-    model was trained for. The placements say where the verifier and the draft model lie. `check_memory` refuses models
-    that together need more main memory than there is.
+    recommends: the fastest lossless mode, or `tiered` where `max_deviation` is above 0 and the profile predicts a gain;
+    without a profile it is `sd` with a drafter, else `plain`. `profile` is `auto` (looked up by the verifier's
+    fingerprint), a file or a name, or None. `max_deviation`, a share of tokens, also makes the thresholds of `tiered`
+    stricter while audits find more deviations than that. `draft_mask` lists the layers that the verifier skips when it
+    drafts for itself. `n_ctx` None is the smaller of 4096 and the context that the model was trained for; `threads`
+    None is `runtime.context.default_threads()`. The placements assign the verifier and the draft model to devices.
+    `check_memory` refuses models that together need more main memory than is available.
+
+    Raises ValueError for settings that contradict each other; files and layers are checked by `resolve`.
     """
 
     verifier: str
@@ -41,55 +81,112 @@ class Settings:
     check_memory: bool = True
 
     def __post_init__(self) -> None:
-        for name, value, known in (("mode", self.mode, MODES), ("drafter", self.drafter, DRAFTERS)):
-            if value not in known:
-                raise ValueError(f"{name} is {value!r}; it is one of {', '.join(known)}")
-        parts = self.resolved_drafter.split("+")
-        if "model" in parts and self.draft is None:
-            raise ValueError(f"drafter {self.drafter!r} needs a draft model (draft)")
-        if "model" not in parts and self.draft is not None:
+        for name, value, choices in (("mode", self.mode, MODES), ("drafter", self.drafter, DRAFTERS)):
+            if value not in choices:
+                raise ValueError(f"{name} is {value!r}; it is one of {', '.join(choices)}")
+        self._check_drafter()
+        self._check_mode()
+        self._check_max_deviation()
+        if self.thresholds is not None:
+            parse_rule(self.thresholds)
+        Policy(draft_tokens=self.draft_tokens)
+
+    def _check_drafter(self) -> None:
+        kinds = self.drafter_kinds
+        if DrafterKind.MODEL in kinds and self.draft is None:
+            raise MissingSetting("draft", f"drafter {self.drafter!r} needs a draft model", " (draft)")
+        if DrafterKind.MODEL not in kinds and self.draft is not None:
             raise ValueError(
                 f"drafter {self.drafter!r} does not use the draft model {self.draft!r}; give one of the two"
             )
-        if self.draft_placement != DEFAULT and "model" not in parts:
+        if self.draft_placement != DEFAULT and DrafterKind.MODEL not in kinds:
             raise ValueError("draft_placement is given, but there is no draft model (draft)")
-        if "self" in parts and self.draft_mask is None:
-            raise ValueError(f"drafter {self.drafter!r} needs a mask to draft under (draft_mask), e.g. 8-25")
-        if "self" not in parts and self.draft_mask is not None:
-            raise ValueError(f"draft_mask is for the drafter self; this is drafter {self.resolved_drafter!r}")
-        if self.resolved_mode in (Mode.EXACT, Mode.TIERED) and self.mask is None and self.profile is None:
-            raise ValueError(
-                f"mode {self.mode!r} needs a mask (mask), e.g. 12-17, or a routing profile (profile), which "
-                "via-sd-local calibrate makes"
+        if DrafterKind.SELF in kinds and self.draft_mask is None:
+            problem = f"drafter {self.drafter!r} needs a mask to draft under"
+            raise MissingSetting("draft_mask", problem, " (draft_mask), e.g. 8-25")
+        if DrafterKind.SELF not in kinds and self.draft_mask is not None:
+            name = "+".join(kind.value for kind in kinds) or "none"
+            raise ValueError(f"draft_mask is for the drafter self; this is drafter {name!r}")
+
+    def _check_mode(self) -> None:
+        mode = self.mode_without_profile
+        if mode in _SLIM_MODES and self.mask is None and self.profile is None:
+            raise MissingSetting(
+                "mask",
+                f"mode {self.mode!r} needs a mask",
+                " (mask), e.g. 12-17, or a routing profile (profile), which via-sd-local calibrate makes",
             )
-        for name, given in (("mask", self.mask), ("thresholds", self.thresholds)):
-            if given is not None and self.resolved_mode not in (Mode.EXACT, Mode.TIERED):
-                raise ValueError(f"{name} is for the modes exact and tiered; this is mode {self.resolved_mode.value!r}")
-        if self.resolved_mode is Mode.PLAIN and self.resolved_drafter != "none":
+        for name, value in (("mask", self.mask), ("thresholds", self.thresholds)):
+            if value is not None and mode not in _SLIM_MODES:
+                raise ValueError(f"{name} is for the modes exact and tiered; this is mode {mode.value!r}: leave it out")
+        if mode is Mode.PLAIN and self.drafter_kinds:
             raise ValueError("mode 'plain' does not draft; leave out the drafter, or use mode 'sd'")
-        if self.resolved_mode is not Mode.PLAIN and self.resolved_drafter == "none":
-            raise ValueError(
-                f"mode {self.mode!r} needs a drafter: a draft model (draft), or drafter 'lookup' or 'self'"
-            )
+        if mode is not Mode.PLAIN and not self.drafter_kinds:
+            problem = f"mode {self.mode!r} needs a drafter"
+            raise MissingSetting("drafter", problem, ": a draft model (draft), or drafter 'lookup' or 'self'")
 
-        if self.max_deviation is not None:
-            if not 0 <= self.max_deviation <= 1:
-                raise ValueError(f"max_deviation is {self.max_deviation}; it is a share, from 0 to 1")
-            if self.mode not in ("auto", Mode.TIERED.value):
-                raise ValueError(f"max_deviation is for the modes auto and tiered; mode {self.mode!r} does not deviate")
-            if self.max_deviation > 0 and self.mode == "auto" and self.profile is None:
-                raise ValueError("max_deviation in mode 'auto' needs a routing profile (profile), or use mode 'tiered'")
-
-    @property
-    def resolved_drafter(self) -> str:
-        """One of `DRAFTERS` but `auto`."""
-        if self.drafter == "auto":
-            return "model" if self.draft is not None else "none"
-        return self.drafter
+    def _check_max_deviation(self) -> None:
+        if self.max_deviation is None:
+            return
+        if not 0 <= self.max_deviation <= 1:
+            raise ValueError(f"max_deviation is {self.max_deviation}; it is a share, from 0 to 1")
+        if self.mode not in (AUTO.value, Mode.TIERED.value):
+            raise ValueError(f"max_deviation is for the modes auto and tiered; mode {self.mode!r} does not deviate")
+        if self.max_deviation > 0 and self.mode == AUTO.value and self.profile is None:
+            raise ValueError("max_deviation in mode 'auto' needs a routing profile (profile), or use mode 'tiered'")
 
     @property
-    def resolved_mode(self) -> Mode:
-        """The mode that `auto` stands for without a profile."""
-        if self.mode == "auto":
-            return Mode.PLAIN if self.resolved_drafter == "none" else Mode.SD
+    def drafter_kinds(self) -> tuple[DrafterKind, ...]:
+        """The drafters, in the order in which they are asked; empty where nothing drafts."""
+        if self.drafter == AUTO.value:
+            return (DrafterKind.MODEL,) if self.draft is not None else ()
+        return _KINDS[self.drafter]
+
+    @property
+    def mode_without_profile(self) -> Mode:
+        """The mode; `auto` is resolved as without a profile: `sd` with a drafter, else `plain`."""
+        if self.mode == AUTO.value:
+            return Mode.SD if self.drafter_kinds else Mode.PLAIN
         return Mode(self.mode)
+
+    def resolve(self) -> Request:
+        """Look up the files and parse the masks; nothing is loaded, but masks require the verifier's GGUF header.
+
+        Raises ModelError for a model or a profile that is not on this machine, and ValueError for a mask that names
+        layers which the verifier does not have.
+        """
+        from ..catalog.catalog import resolve  # here: it imports tqdm, which no --help needs
+
+        verifier = resolve(self.verifier)
+        draft = resolve(self.draft) if self.draft is not None else None
+        n_layer = 1 if self.mask is None and self.draft_mask is None else layer_count(verifier)
+        profile: Path | Automatic | None = None
+        if self.profile is not None:
+            profile = AUTO if self.profile == AUTO.value else store.named(self.profile)
+        return self.request(verifier, draft, n_layer, profile)
+
+    def request(self, verifier: Path, draft: Path | None, n_layer: int, profile: Path | Automatic | None) -> Request:
+        """The request for these files, with masks over `n_layer` layers; pure."""
+        return Request(
+            verifier=verifier,
+            placement=self.placement,
+            drafters=tuple(self._drafter_spec(kind, draft, n_layer) for kind in self.drafter_kinds),
+            mode=AUTO if self.mode == AUTO.value else Mode(self.mode),
+            profile=profile,
+            mask=None if self.mask is None else LayerMask.parse(self.mask, n_layer),
+            rule=None if self.thresholds is None else parse_rule(self.thresholds),
+            max_deviation=self.max_deviation,
+            draft_tokens=self.draft_tokens,
+            n_ctx=self.n_ctx,
+            threads=self.threads,
+            check_memory=self.check_memory,
+        )
+
+    def _drafter_spec(self, kind: DrafterKind, draft: Path | None, n_layer: int) -> DrafterSpec:
+        if kind is DrafterKind.LOOKUP:
+            return LookupSpec()
+        if kind is DrafterKind.SELF:
+            assert self.draft_mask is not None, "checked at construction"
+            return SelfSpec(LayerMask.parse(self.draft_mask, n_layer))
+        assert draft is not None, "checked at construction"
+        return ModelSpec(draft, self.draft_placement, self.threads)
