@@ -1,8 +1,8 @@
-"""Loads the patched libllama under llama-cpp-python's own bindings, and declares what the patch adds.
+"""Loads the patched libllama through llama-cpp-python's ctypes bindings, and declares what the patch adds.
 
-Import `llama` from here instead of importing llama_cpp: llama-cpp-python binds whichever libllama it finds first,
-and only ours has layer masks. Its Python side comes with this package, in the version that the library was built
-from, so no other installed version can get between them.
+Import `llama` from here instead of importing `llama_cpp`: llama-cpp-python binds the first libllama that it finds, and
+only the patched one has layer masks. The bindings are vendored in the version that the library was built from, so
+another installed llama-cpp-python cannot be bound to it by mistake.
 """
 
 from __future__ import annotations
@@ -10,17 +10,15 @@ from __future__ import annotations
 import ctypes
 import importlib
 import json
-import logging
 import os
-import re
 import sys
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from . import native_log
 from .interrupts import interrupted, interrupts_after
 
 __all__ = [
@@ -36,23 +34,20 @@ __all__ = [
     "set_layer_skip",
     "shared_library",
     "stop_if_interrupted",
-    "take_errors",
 ]
 
 PACKAGE = Path(__file__).resolve().parent
 LIBRARIES = PACKAGE / "lib"
 VENDORED = PACKAGE / "_vendor"
 
-_LOG_LEVELS = {1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.ERROR}  # ggml_log_level
-
 
 @contextmanager
 def _import_ours() -> Iterator[None]:
-    """While inside, `import llama_cpp` finds the vendored bindings, and they find our library."""
+    """Make `import llama_cpp` find the vendored bindings, and those the patched library, inside the `with` block."""
     variable = "LLAMA_CPP_LIB_PATH"
     before = os.environ.get(variable)
     os.environ[variable] = str(LIBRARIES)
-    os.environ.setdefault("GGML_NO_BACKTRACE", "1")  # where llama.cpp must abort, no debugger writes into the output
+    os.environ.setdefault("GGML_NO_BACKTRACE", "1")  # if llama.cpp aborts, no debugger prints a backtrace
     sys.path.insert(0, str(VENDORED))
     try:
         yield
@@ -68,8 +63,8 @@ def _check_importable() -> None:
     loaded = sys.modules.get("llama_cpp")
     if loaded is not None and not Path(loaded.__file__ or "").is_relative_to(VENDORED):
         raise ImportError(
-            f"llama_cpp was imported from {loaded.__file__} before via_sd_local, with a llama.cpp that has no layer "
-            "masks; import via_sd_local.binding first (it provides llama_cpp, too)"
+            f"llama_cpp was imported from {loaded.__file__} before via_sd_local, and its llama.cpp has no layer masks; "
+            "import via_sd_local.binding first (it also provides llama_cpp)"
         )
     if not (VENDORED / "llama_cpp").is_dir() or not (LIBRARIES / "build.json").is_file():
         raise ImportError(
@@ -88,13 +83,13 @@ _lib: ctypes.CDLL = llama._lib
 
 
 class _NoMultimodal(MetaPathFinder):
-    """Refuses the bindings of llama.cpp's multimodal library, which is not built; theirs would only miss a file."""
+    """Rejects the bindings of llama.cpp's multimodal library, which is not built, with an error that says so."""
 
     def find_spec(self, name: str, _path: Any, _target: Any = None) -> None:
         if name in ("llama_cpp.mtmd_cpp", "llama_cpp.llava_cpp"):
             raise ImportError(
-                "this build of llama.cpp has no multimodal library (mtmd), so handlers of images and audio do not "
-                "work; take llama-cpp-python's own build for them, or leave the chat handler out"
+                "this build of llama.cpp has no multimodal library (mtmd), so chat handlers for images and audio do "
+                "not work; use a stock llama-cpp-python for them, or leave out the chat handler"
             )
 
 
@@ -102,25 +97,25 @@ sys.meta_path.insert(0, _NoMultimodal())
 
 
 def import_llama_cpp(module: str) -> Any:
-    """A module of the vendored llama_cpp package, e.g. `"llama_chat_format"`."""
+    """Return a module of the vendored `llama_cpp` package, for example `"llama_chat_format"`."""
     return importlib.import_module(f"llama_cpp.{module}")
 
 
 def build_info() -> dict[str, Any]:
-    """What the build recorded: llama.cpp's commit, the patch's hash, compiler, backends, AMX verdict."""
+    """Return what the build recorded: llama.cpp's commit, the hash of the patches, compiler, backends, AMX verdict."""
     info: dict[str, Any] = json.loads((LIBRARIES / "build.json").read_text(encoding="utf-8"))
     return info
 
 
 def library_file(name: str, platform: str = sys.platform) -> str:
-    """The file name of a library of the build, e.g. `ggml-base`, on a platform as `sys.platform` names it."""
+    """Return the file name of a built library such as `ggml-base`; `platform` is a value of `sys.platform`."""
     if platform == "win32":
         return f"{name}.dll"
     return f"lib{name}.dylib" if platform == "darwin" else f"lib{name}.so"
 
 
 def shared_library(name: str) -> ctypes.CDLL:
-    """A library of the build that libllama has loaded already; ImportError if there is none of this name."""
+    """Return a built library that libllama has already loaded; ImportError if there is none of this name."""
     path = LIBRARIES / library_file(name)
     try:
         return ctypes.CDLL(str(path))
@@ -129,7 +124,7 @@ def shared_library(name: str) -> ctypes.CDLL:
 
 
 def declare(library: ctypes.CDLL, name: str, arguments: list[Any], result: Any) -> Any:
-    """A function of a library with its types; ImportError if the library has none of this name."""
+    """Return a function of a library with its ctypes signature; ImportError if the library lacks it."""
     try:
         function = getattr(library, name)
     except AttributeError:
@@ -143,41 +138,24 @@ def declare(library: ctypes.CDLL, name: str, arguments: list[Any], result: Any) 
 _context = llama.llama_context_p_ctypes
 _bytes = ctypes.POINTER(ctypes.c_uint8)
 
-# const char * (ctx, skip [n], n): None, or why the mask is refused
+# const char * (ctx, skip [n], n): None, or the reason why the mask is refused
 set_layer_skip = declare(_lib, "llama_set_layer_skip", [_context, ctypes.c_char_p, ctypes.c_size_t], ctypes.c_char_p)
-# size_t (ctx, skip [n], n): the length of the mask in force
+# size_t (ctx, skip [n], n): length of the mask in force
 get_layer_skip = declare(_lib, "llama_get_layer_skip", [_context, _bytes, ctypes.c_size_t], ctypes.c_size_t)
-# bool (ctx, il, enable)
+# bool (ctx, il, enable): false if there is no layer il
 set_layer_input = declare(_lib, "llama_set_layer_input", [_context, ctypes.c_int32, ctypes.c_bool], ctypes.c_bool)
 # const float * (ctx, il): [n_tokens, n_embd] or None
 get_layer_input = declare(_lib, "llama_get_layer_input", [_context, ctypes.c_int32], ctypes.POINTER(ctypes.c_float))
 
-#
-# llama.cpp's log: errors become the text of exceptions, everything goes to the `via_sd_local.llama_cpp` logger
-#
-
-_logger = logging.getLogger("via_sd_local.llama_cpp")
-_logger.addHandler(logging.NullHandler())
-_logger.propagate = False
-_errors: deque[str] = deque(maxlen=16)
-_last_level = logging.INFO
-_SPEAKER = re.compile(r"^(?:error loading model: |[\w:~]+: )+")
-
 
 @llama.llama_log_callback  # type: ignore[untyped-decorator]
 def _on_log(level: int, text: bytes, _user_data: ctypes.c_void_p) -> None:
-    global _last_level
-    _last_level = _LOG_LEVELS.get(level, _last_level)  # level 5 continues the previous line
-    line = text.decode("utf-8", "replace").rstrip("\n")
-    if line.strip(" ."):
-        if _last_level == logging.ERROR:
-            _errors.append(line)
-        _logger.log(_last_level, "%s", line)
+    native_log.record(level, text)
 
 
 llama.llama_log_set(_on_log, ctypes.c_void_p(0))
 if build_info().get("dynamic_backends"):
-    # the variant for this processor, and what else was built
+    # the CPU variant that fits this processor best, and every other backend that was built
     load = declare(shared_library("ggml"), "ggml_backend_load_all_from_path", [ctypes.c_char_p], None)
     load(os.fsencode(LIBRARIES))
 llama.llama_backend_init()
@@ -185,7 +163,7 @@ llama.llama_backend_init()
 
 @llama.ggml_abort_callback  # type: ignore[untyped-decorator]
 def stop_if_interrupted(_data: ctypes.c_void_p) -> bool:
-    """For llama_set_abort_callback; llama.cpp asks it after every node of a graph (on a CPU)."""
+    """Abort callback of a context, which the CPU backend calls after every graph node (`llama_set_abort_callback`)."""
     return interrupted()
 
 
@@ -193,7 +171,10 @@ never_stop = llama.ggml_abort_callback()
 
 
 def allocate(create: Callable[[], int | None], free: Callable[[int], Any]) -> int | None:
-    """What a long native call creates, None if it fails; freed again where Ctrl-C arrived in the meantime."""
+    """Return the handle that a long native call creates, or None if it fails.
+
+    Ctrl-C during the call raises KeyboardInterrupt after it, with the handle freed.
+    """
     handle = None
     try:
         with interrupts_after():
@@ -203,10 +184,3 @@ def allocate(create: Callable[[], int | None], free: Callable[[int], Any]) -> in
             free(handle)
         raise
     return handle
-
-
-def take_errors() -> list[str]:
-    """llama.cpp's error lines since the last call, oldest first, without the names of its functions."""
-    lines = [_SPEAKER.sub("", line) for line in _errors]
-    _errors.clear()
-    return lines

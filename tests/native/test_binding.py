@@ -49,7 +49,7 @@ def test_the_users_library_variable_is_ignored_and_left_as_it_was(tmp_path: Path
 def test_a_missing_build_is_an_import_error_with_a_remedy(tmp_path: Path) -> None:
     package = tmp_path / "via_sd_local"
     package.mkdir()
-    for name in ("__init__.py", "binding.py", "faces.py", "interrupts.py"):
+    for name in ("__init__.py", "binding.py", "faces.py", "interrupts.py", "native_log.py"):
         (package / name).write_text((binding.PACKAGE / name).read_text(encoding="utf-8"), encoding="utf-8")
     code = f"import sys; sys.meta_path[:] = sys.meta_path[-3:]; sys.path.insert(0, {str(tmp_path)!r}); "
     run = python(code + "import via_sd_local.binding")

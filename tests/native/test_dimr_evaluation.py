@@ -182,7 +182,7 @@ def test_an_interrupted_evaluation_leaves_the_evaluator_usable(tiny_model, evalu
     made = evaluator(model, some_answers(model.n_vocab))
     mask = LayerMask.parse("1", model.n_layer)
     before = made.score(mask)
-    real, calls = made.context._run, []
+    real, calls = made.context.decode_batch, []
 
     def interrupted(*args: object) -> np.ndarray:
         calls.append(args)
@@ -190,7 +190,7 @@ def test_an_interrupted_evaluation_leaves_the_evaluator_usable(tiny_model, evalu
             raise KeyboardInterrupt
         return real(*args)
 
-    monkeypatch.setattr(made.context, "_run", interrupted)
+    monkeypatch.setattr(made.context, "decode_batch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         made.score(mask)
     assert made.score(LayerMask(model.n_layer)).kl == 0

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tiny
 from tiny_vocab import Vocab, vocabulary
@@ -14,6 +15,7 @@ from tiny_vocab import Vocab, vocabulary
 from via_sd_local.binding import llama
 from via_sd_local.errors import ModelError
 from via_sd_local.interrupts import interrupts_after
+from via_sd_local.runtime.context import Context
 from via_sd_local.runtime.model import Model
 from via_sd_local.runtime.vocabulary import check_vocabulary
 from via_sd_local.tiers.drafter import ModelDrafter
@@ -104,6 +106,35 @@ def test_every_end_of_generation_token_is_known(gemma: Model, smollm2: Model) ->
 
     assert {b"<eos>", b"<end_of_turn>"} <= texts(gemma)
     assert b"<|im_end|>" in texts(smollm2)
+
+
+def test_what_is_borrowed_computes_alike_and_is_left_to_its_owner(
+    tiny_model: Make, context: Callable[..., Context]
+) -> None:
+    model = tiny_model(LLAMA)
+    owner = context(model, n_ctx=256)
+    tokens = [1, 270, 280]
+    rows = owner.decode(tokens, 0, 3).copy()
+    owner.clear()
+
+    borrowed = Model.borrow(model.path, model.handle)
+    assert (borrowed.n_layer, borrowed.tokenize("one two")) == (model.n_layer, model.tokenize("one two"))
+    lent = Context.borrow(borrowed, owner.handle)
+    assert (lent.n_ctx, lent.n_batch, lent.n_threads) == (256, 256, 1)
+    assert np.array_equal(lent.decode(tokens, 0, 3), rows)
+    with pytest.raises(ValueError, match="has 1 open contexts; close those first"):
+        borrowed.close()
+    lent.close()
+    lent.close()
+    borrowed.close()
+    with pytest.raises(ValueError, match="has been closed"):
+        lent.decode(tokens, 0, 3)
+    with pytest.raises(ValueError, match="has been closed"):
+        borrowed.tokenize("one")
+
+    owner.clear()
+    assert np.array_equal(owner.decode(tokens, 0, 3), rows)
+    assert model.users == 1
 
 
 SAME = [

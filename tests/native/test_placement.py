@@ -18,8 +18,7 @@ from commands import Run, assert_refused
 from via_sd_local import binding
 from via_sd_local.cli.options import add_settings, settings_from
 from via_sd_local.errors import NativeError
-from via_sd_local.runtime import devices
-from via_sd_local.runtime import model as model_module
+from via_sd_local.runtime import devices, loading
 from via_sd_local.runtime.context import Context
 from via_sd_local.runtime.devices import Device
 from via_sd_local.runtime.model import Model
@@ -50,11 +49,11 @@ def device(name: str, kind: str = "GPU", backend: str = "CUDA") -> Device:
         ({"flash_attn": "yes"}, "flash_attn is 'yes'; it is one of auto, off, on"),
         ({"type_k": "q8"}, "type_k is 'q8'; it is one of f32, f16, bf16, q8_0, q4_0, q4_1, iq4_nl, q5_0, q5_1"),
         ({"type_v": ""}, "type_v is ''; it is one of"),
-        ({"n_gpu_layers": -2}, "n_gpu_layers is -2; it is a number of layers, or -1 for all of them"),
+        ({"n_gpu_layers": -2}, "n_gpu_layers is -2; give a number of layers, or -1 for all of them"),
         ({"main_gpu": -1}, "main_gpu is -1; devices are counted from 0"),
-        ({"tensor_split": (1.0, -1.0)}, "tensor_split has -1.0; shares are numbers from 0 up"),
+        ({"tensor_split": (1.0, -1.0)}, "tensor_split has -1.0; a share is a finite number that is at least 0"),
         ({"tensor_split": (float("nan"),)}, "tensor_split has nan"),
-        ({"tensor_split": (0.0, 0.0)}, "tensor_split is all zero; some device must get layers"),
+        ({"tensor_split": (0.0, 0.0)}, "tensor_split is all zeros; at least one device must get layers"),
         ({"type_v": "q4_0", "flash_attn": "off"}, "type_v is 'q4_0' with flash_attn 'off'; a quantised V cache"),
         ({"split_mode": "tensor", "flash_attn": "off"}, "splitting tensors requires flash_attn"),
         ({"rpc_servers": ("host",)}, "rpc_servers has 'host'; a server is host:port"),
@@ -83,13 +82,13 @@ def test_a_bad_placement_is_refused_by_name_and_value(options: dict[str, Any], m
 def test_what_needs_a_gpu_says_so_without_one(
     options: dict[str, Any], message: str, tiny_model: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_module, "local_devices", lambda: [device("CPU", "CPU", "CPU")])
+    monkeypatch.setattr(loading, "local_devices", lambda: [device("CPU", "CPU", "CPU")])
     with pytest.raises(ValueError, match=re.escape(message)):
         tiny_model(WIDE, placement=Placement(**options))
 
 
 def test_a_number_of_gpu_layers_without_a_gpu_is_a_warning(tiny_model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_module, "local_devices", list)
+    monkeypatch.setattr(loading, "local_devices", list)
     with pytest.warns(RuntimeWarning, match="n_gpu_layers is 20, but this build sees no GPU"):
         tiny_model(WIDE, placement=Placement(n_gpu_layers=20))
     tiny_model(WIDE, placement=Placement(n_gpu_layers=0))  # warnings are errors here
@@ -135,23 +134,22 @@ def test_a_gpu_that_two_backends_see_is_used_once() -> None:
 
 def test_named_devices_come_in_the_order_of_their_names() -> None:
     known = [device("CUDA0"), device("CUDA1"), device("CPU", "CPU", "CPU")]
-    assert [found.name for found in devices.named(("CUDA1", "CUDA0"), known)] == ["CUDA1", "CUDA0"]
+    assert [selected.name for selected in devices.select_devices(("CUDA1", "CUDA0"), known)] == ["CUDA1", "CUDA0"]
     with pytest.raises(ValueError, match="devices has 'CPU'; this build sees CUDA0, CUDA1"):
-        devices.named(("CPU",), known)
+        devices.select_devices(("CPU",), known)
 
 
-def test_the_parameters_carry_the_placement(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_parameters_carry_the_placement() -> None:
     gpus = [device("CUDA0"), device("CUDA1")]
-    monkeypatch.setattr(model_module, "local_devices", lambda: gpus)
     placement = Placement(7, 1, (3.0, 1.0), "row", use_mlock=True)
-    params, keep = model_module._params(placement, [])
+    params, keep = loading.model_params(placement, gpus)
     assert (params.n_gpu_layers, params.main_gpu, params.split_mode, params.load_mode) == (7, 1, 2, 3)
     assert list(params.tensor_split[:3]) == [3.0, 1.0, 0.0]
     assert list(keep[0]) == [gpus[0].handle, gpus[1].handle, None]
     with pytest.raises(ValueError, match="main_gpu is 2, counted from 0; there are 2 devices"):
-        model_module._params(Placement(main_gpu=2), [])
+        loading.model_params(Placement(main_gpu=2), gpus)
     with pytest.raises(ValueError, match="tensor_split has 3 shares for 2 devices"):
-        model_module._params(Placement(tensor_split=(1.0, 1.0, 1.0)), [])
+        loading.model_params(Placement(tensor_split=(1.0, 1.0, 1.0)), gpus)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 from collections.abc import Callable, Iterator
@@ -96,7 +97,7 @@ def test_a_split_model_has_the_local_models_logits(
 def test_layers_and_cache_lie_on_the_servers(
     servers: list[Server], tiny_model: Make, context: Callable[..., Context], caplog: pytest.LogCaptureFixture
 ) -> None:
-    binding._logger.addHandler(caplog.handler)
+    logging.getLogger("via_sd_local.llama_cpp").addHandler(caplog.handler)
     try:
         with caplog.at_level("INFO", "via_sd_local.llama_cpp"):
             context(tiny_model(tiny.spec("llama"), placement=split(servers)))
@@ -110,7 +111,7 @@ def test_layers_and_cache_lie_on_the_servers(
             assert "KV buffer size" in caplog.text
             assert not any(server.endpoint in caplog.text for server in servers)
     finally:
-        binding._logger.removeHandler(caplog.handler)
+        logging.getLogger("via_sd_local.llama_cpp").removeHandler(caplog.handler)
 
 
 def test_servers_devices_can_be_chosen_by_name(servers: list[Server], tiny_model: Make) -> None:
@@ -128,9 +129,9 @@ def test_servers_devices_can_be_chosen_by_name(servers: list[Server], tiny_model
 
 
 def _chosen(placement: Placement, remote: list[devices.Device]) -> list[devices.Device]:
-    from via_sd_local.runtime.model import _devices
+    from via_sd_local.runtime.loading import choose_devices
 
-    return _devices(placement, remote)
+    return choose_devices(placement, remote)
 
 
 def test_a_command_on_two_servers_answers_as_it_does_here(servers: list[Server], answer: Run) -> None:
@@ -162,7 +163,7 @@ def test_a_server_that_dies_mid_answer_is_one_error_and_the_process_goes_on(whic
             steps = session.engine.generate(prompt, max_tokens=12)
             assert [next(steps).tokens[0], next(steps).tokens[0]] == expected[:2]
             servers[which].kill()
-            message = f"the RPC server {lost} does not answer any more; start it and load llama.gguf again"
+            message = f"the RPC server {lost} no longer answers; start it and load llama.gguf again"
             with pytest.raises(NativeError, match=message):
                 list(steps)
             with pytest.raises(NativeError, match=message):
@@ -195,7 +196,7 @@ def test_a_server_lost_while_it_computes_is_an_error_and_no_row_of_zeros(
         return read(handle)
 
     monkeypatch.setattr(binding.llama, name, lose)
-    with pytest.raises(NativeError, match=f"the RPC server {servers[0].endpoint} does not answer any more"):
+    with pytest.raises(NativeError, match=f"the RPC server {servers[0].endpoint} no longer answers"):
         there.decode(PROMPT, 0, rows)
 
 
@@ -221,7 +222,7 @@ def test_a_server_that_dies_while_a_model_is_loaded_is_one_error(
             return count
 
         monkeypatch.setattr(rpc, "_add", then_die)
-        with pytest.raises(ModelError, match=f"the RPC server {server.endpoint} was lost while the model was loaded"):
+        with pytest.raises(ModelError, match=f"the RPC server {server.endpoint} was lost while the model was loading"):
             Model(path, Placement(rpc_servers=(server.endpoint,)))
         monkeypatch.setattr(rpc, "_add", add)
         server.start()
@@ -244,16 +245,16 @@ def test_a_server_that_is_not_there_is_an_error(tiny_model: Make, answer: Run) -
 def test_what_is_no_rpc_server_is_told_apart() -> None:
     with (
         answering(lambda connection: connection.sendall(b"HTTP/1.1 400 Bad Request\r\n")) as endpoint,
-        pytest.raises(ModelError, match=f"what answers at {endpoint} is no RPC server of this version"),
+        pytest.raises(ModelError, match=f"the program that answers at {endpoint} is not an RPC server of this version"),
     ):
         rpc.greet(endpoint)
 
 
 def test_a_busy_server_is_told_apart_instead_of_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rpc, "PATIENCE", 0.1)
+    monkeypatch.setattr(rpc, "TIMEOUT", 0.1)
     with (
         answering(lambda connection: connection.recv(1000) and connection.recv(1000)) as endpoint,
-        pytest.raises(ModelError, match="does not answer within 0 seconds; it may be serving another process"),
+        pytest.raises(ModelError, match="did not answer within 0 seconds; it may be serving another process"),
     ):
         rpc.greet(endpoint)
 

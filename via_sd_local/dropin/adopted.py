@@ -3,46 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
-from ..binding import llama
 from ..mask import LayerMask
 from ..runtime.context import Context
-from ..runtime.devices import default_devices, local_devices
 from ..runtime.model import Model
-from ..runtime.placement import Placement
 from ..session.loader import Loader
 from ..session.request import DrafterSpec, ModelSpec, Request
 from ..tiers.drafter import Drafter
 from ..tiers.verifier import Verifier
-
-
-class AdoptedModel(Model):
-    """A model that llama-cpp-python frees."""
-
-    def __init__(self, path: str | Path, handle: int, placement: Placement) -> None:
-        self.path, self.placement, self.servers = Path(path), placement, None
-        self.n_devices = len(default_devices(local_devices())) if placement.n_gpu_layers else 0
-        self._take(handle)
-
-    def close(self) -> None:
-        """Drop the pointer; ValueError while contexts of this model are open."""
-        if self.users:
-            super().close()
-        self._handle = None
-
-
-class AdoptedContext(Context):
-    """A context that llama-cpp-python frees, with sizes as llama.cpp rounded them."""
-
-    def __init__(self, model: Model, handle: int) -> None:
-        n_ctx, n_batch = int(llama.llama_n_ctx(handle)), int(llama.llama_n_batch(handle))
-        self._take(model, handle, n_ctx, n_batch, int(llama.llama_n_threads(handle)))
-
-    def close(self) -> None:
-        """Drop the pointer and free the batch buffers."""
-        if self._handle is not None:
-            self._let_go()
 
 
 class AdoptedLoader(Loader):
@@ -50,7 +18,7 @@ class AdoptedLoader(Loader):
 
     def __init__(
         self,
-        context: AdoptedContext,
+        context: Context,
         drafter: Drafter | None = None,
         draft_threads: int | None = None,
         *,

@@ -13,11 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from ..binding import llama, take_errors
+from ..binding import llama
 from ..catalog import catalog
 from ..errors import ModelError
 from ..interrupts import interrupts_after
+from ..native_log import take_errors
+from ..runtime.context import Context
 from ..runtime.memory_check import check_memory as refuse_too_large
+from ..runtime.model import Model
 from ..runtime.placement import DEFAULT, Placement
 from ..sampling.chain import make_sampler
 from ..session.session import Session
@@ -25,7 +28,7 @@ from ..session.settings import Settings
 from ..tiers.drafter import Drafter
 from ..tiers.llama_cpp_drafter import LlamaDraftModelDrafter
 from . import chat_completion
-from .adopted import AdoptedContext, AdoptedLoader, AdoptedModel
+from .adopted import AdoptedLoader
 from .load_plan import plans_of
 from .low_level import LowLevel, Original
 from .pretrained import fetch
@@ -180,7 +183,7 @@ class Llama(LowLevel):
             draft_placement=draft_placement,
             check_memory=False,  # done before the verifier was loaded
         )
-        context = AdoptedContext(AdoptedModel(self.model_path, model, placement), self._ctx.ctx)
+        context = Context.borrow(Model.borrow(self.model_path, model, placement), self._ctx.ctx)
         keeps_all = self.context_params.swa_full or not llama.llama_model_n_swa(model)
         if not keeps_all and settings.drafter_kinds:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""How much main memory this process may still use."""
+"""Measures how much main memory this process may still use."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from pathlib import Path
 
 import psutil
 
+# files of a control group, in its versions 2 and 1: limit, usage, and the keys of memory.stat for cached files
 _V2 = ("memory.max", "memory.current", "inactive_file", "active_file")
 _V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", "total_active_file")
 
 
 def available_memory(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
-    """Bytes, without swapping: of the machine, or of the container (Linux control group) if that has less left.
+    """Return the bytes available without swapping: the machine's, or the container's remaining limit if that is less.
 
-    What files keep in the page cache counts as available: also a model's weights that are mapped already.
+    A container is a Linux control group: `groups` is where they are mounted, `own` lists those of this process. Pages
+    that cache files count as available, which includes weights that are already mapped.
     """
-    return min(int(psutil.virtual_memory().available), *_rooms(groups, own), 1 << 62)
+    return min(int(psutil.virtual_memory().available), *_remaining_limits(groups, own), 1 << 62)
 
 
-def _rooms(groups: Path, own: Path) -> Iterator[int]:
-    """What each limited control group above this process has left."""
+def _remaining_limits(groups: Path, own: Path) -> Iterator[int]:
+    """Yield the remaining bytes of each control group that contains this process and has a limit."""
     try:
         lines = own.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
@@ -32,15 +34,15 @@ def _rooms(groups: Path, own: Path) -> Iterator[int]:
         root, names = (groups / "memory", _V1) if controllers else (groups, _V2)
         folder = root / path.lstrip("/")
         while True:
-            if (room := _room(folder, names)) is not None:
-                yield room
+            if (remaining := _remaining(folder, names)) is not None:
+                yield remaining
             if folder == root or root not in folder.parents:
                 break
             folder = folder.parent
 
 
-def _room(folder: Path, names: tuple[str, str, str, str]) -> int | None:
-    """None where there is no limit, or none that can be read."""
+def _remaining(folder: Path, names: tuple[str, str, str, str]) -> int | None:
+    """Return a control group's remaining bytes; None if it has no limit, or none that can be read."""
     limit_name, used_name, *files = names
     try:
         limit = (folder / limit_name).read_text(encoding="utf-8").strip()

@@ -1,4 +1,4 @@
-"""What ggml can compute on: the CPU, GPUs, and the devices of RPC servers once they were named."""
+"""The devices that ggml can compute on: the CPU, GPUs, and those of RPC servers that have been added."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..binding import declare, shared_library
 KINDS = ("CPU", "GPU", "integrated GPU", "accelerator", "meta")  # ggml_backend_dev_type
 _GPU, _INTEGRATED = 1, 2
 _RPC = "RPC"
-_UNIFIED = ("MTL", "Metal")
+_UNIFIED = ("MTL", "Metal")  # backends whose GPUs share main memory
 
 _ggml, _base = shared_library("ggml"), shared_library("ggml-base")
 _text, _pointer, _size = ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t
@@ -28,7 +28,7 @@ _reg_name = declare(_base, "ggml_backend_reg_name", [_pointer], _text)
 
 
 class _Props(ctypes.Structure):
-    """ggml_backend_dev_props."""
+    """The C structure `ggml_backend_dev_props`."""
 
     _fields_ = (
         *(("name", _text), ("description", _text), ("free", _size), ("total", _size), ("type", ctypes.c_int)),
@@ -41,7 +41,7 @@ _props = declare(_base, "ggml_backend_dev_get_props", [_pointer, ctypes.POINTER(
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One device; `handle` is ggml's pointer, `id` says which hardware it is where the backend knows."""
+    """One device. `handle` is ggml's pointer; `id` identifies the hardware, or is None if the backend does not know."""
 
     handle: int
     name: str
@@ -52,24 +52,24 @@ class Device:
 
     @property
     def is_gpu(self) -> bool:
-        """Whether it holds layers in memory of its own."""
+        """Whether the device is a GPU, which layers can be offloaded to."""
         return self.kind in (KINDS[_GPU], KINDS[_INTEGRATED])
 
     @property
     def shares_main_memory(self) -> bool:
-        """Whether what lies on it takes main memory: a CPU, an integrated GPU, Apple's GPUs."""
+        """Whether the device's memory is main memory, as for CPUs, integrated GPUs and Apple's GPUs."""
         return self.kind != KINDS[_GPU] or self.backend in _UNIFIED
 
     @property
     def memory(self) -> tuple[int, int]:
-        """Free and total bytes; 0 where the backend does not know."""
+        """Free and total memory in bytes; 0 if the backend does not know."""
         free, total = _size(), _size()
         _memory(self.handle, ctypes.byref(free), ctypes.byref(total))
         return free.value, total.value
 
 
 def device_of(handle: int) -> Device:
-    """The device that a ggml pointer means."""
+    """Describe the device behind a ggml pointer."""
     return Device(
         handle,
         _name(handle).decode("utf-8", "replace"),
@@ -80,47 +80,47 @@ def device_of(handle: int) -> Device:
 
 
 def local_devices() -> list[Device]:
-    """This machine's devices, in ggml's order."""
-    found = [device for device in map(device_of, map(_get, range(_count()))) if device.backend != _RPC]
-    return [replace(device, id=_hardware(device.handle)) for device in found]
+    """Return this machine's devices, in ggml's order."""
+    devices = [device for device in map(device_of, map(_get, range(_count()))) if device.backend != _RPC]
+    return [replace(device, id=_hardware_id(device.handle)) for device in devices]
 
 
-def _hardware(handle: int) -> str | None:
+def _hardware_id(handle: int) -> str | None:
     props = _Props()
     _props(handle, ctypes.byref(props))
     return props.device_id.decode() if props.device_id else None
 
 
 def default_devices(local: Sequence[Device]) -> list[Device]:
-    """Those that get layers if nobody names any: the discrete GPUs, else the integrated ones of one backend.
+    """Return the devices that get layers by default: the discrete GPUs, else the first backend's integrated GPUs.
 
-    A GPU that several backends see counts once, by its first one.
+    A GPU that several backends see counts once, as the first backend's.
     """
     discrete: list[Device] = []
     for device in local:
-        known = device.id is not None and device.id in [other.id for other in discrete]
-        if device.kind == KINDS[_GPU] and not known:
+        is_duplicate = device.id is not None and device.id in [other.id for other in discrete]
+        if device.kind == KINDS[_GPU] and not is_duplicate:
             discrete.append(device)
     integrated = [device for device in local if device.kind == KINDS[_INTEGRATED]]
     return discrete or [device for device in integrated if device.backend == integrated[0].backend]
 
 
 def registry(backend: str) -> int | None:
-    """ggml's pointer to a backend, None if this build has none of the name."""
-    found: int | None = _reg_by_name(backend.encode())
-    return found
+    """Return ggml's pointer to a backend's registry; None if this build lacks the backend."""
+    pointer: int | None = _reg_by_name(backend.encode())
+    return pointer
 
 
 def has_rpc() -> bool:
-    """Whether this build can reach RPC servers."""
+    """Return whether this build can use RPC servers."""
     return registry(_RPC) is not None
 
 
-def named(names: Sequence[str], known: Sequence[Device]) -> list[Device]:
-    """The devices of these names; ValueError for one that does not exist."""
-    by_name = {device.name: device for device in known if device.is_gpu}
+def select_devices(names: Sequence[str], available: Sequence[Device]) -> list[Device]:
+    """Return the GPUs with these names, in their order; ValueError for a name that `available` lacks."""
+    by_name = {device.name: device for device in available if device.is_gpu}
     for name in names:
         if name not in by_name:
-            there = ", ".join(by_name) or "none but the CPU"
-            raise ValueError(f"devices has {name!r}; this build sees {there} (`via-sd-local doctor` lists them)")
+            seen = ", ".join(by_name) or "none but the CPU"
+            raise ValueError(f"devices has {name!r}; this build sees {seen} (`via-sd-local doctor` lists them)")
     return [by_name[name] for name in names]

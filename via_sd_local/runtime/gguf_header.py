@@ -116,7 +116,8 @@ class Header:
 @contextmanager
 def open_header(path: Path) -> Iterator[Header]:
     """The header of a file; ModelError where it is no GGUF that llama.cpp can parse."""
-    from ..binding import shared_library, take_errors
+    from ..binding import shared_library
+    from ..native_log import take_errors
 
     library = shared_library("ggml-base")
     take_errors()

@@ -1,7 +1,7 @@
 """llama.cpp's RPC servers: other machines whose devices hold layers of a model.
 
-A server answers one client process at a time. Nothing is encrypted, and whoever reaches its port may use it. A server
-that is lost leaves its models unusable, but not the process: patches/README.md says how.
+A server serves one client process at a time. Nothing is encrypted, and anyone who can reach its port may use it. Losing
+a server makes the models on it unusable, but does not end this process (patches/README.md explains how).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ..binding import declare, shared_library
 from ..errors import ModelError, NativeError
 from .devices import Device, device_of, has_rpc, registry
 
-PATIENCE = 5.0  # seconds that a server may take to answer a first message
-_HELLO, _CAPABILITIES = 14, 24  # RPC_CMD_HELLO, RPC_CONN_CAPS_SIZE of llama.cpp
+TIMEOUT = 5.0  # seconds that a server may take to answer the first message
+_HELLO, _CAPABILITIES = 14, 24  # RPC_CMD_HELLO, RPC_CONN_CAPS_SIZE (ggml-rpc.cpp)
 
 _base = shared_library("ggml-base")
 _pointer = ctypes.c_void_p
@@ -25,21 +25,21 @@ _address = declare(_base, "ggml_backend_reg_get_proc_address", [_pointer, ctypes
 _count = declare(_base, "ggml_backend_reg_dev_count", [_pointer], ctypes.c_size_t)
 _get = declare(_base, "ggml_backend_reg_dev_get", [_pointer, ctypes.c_size_t], _pointer)
 
-_users: Counter[str] = Counter()  # loaded models of this process, by server
+_users: Counter[str] = Counter()  # server → number of models of this process on it
 
 
 class Servers:
-    """The servers of one model from before it is loaded until it is freed."""
+    """The servers that hold part of one model; opened before it is loaded and closed after it is freed."""
 
     def __init__(self, endpoints: Sequence[str]) -> None:
-        """Reach each `host:port`; ModelError with the reason if one cannot be used."""
+        """Connect to each `host:port`; ModelError, with the reason, if one cannot be used."""
         self.devices: list[Device] = []
         self._losses: dict[str, int] = {}
         if endpoints and not has_rpc():
             raise ModelError("rpc_servers: this build has no RPC backend; build with CMAKE_ARGS=-DVIA_SD_RPC=ON")
         try:
             for endpoint in endpoints:
-                if not _users[endpoint]:  # a server that serves this process already answers nobody else
+                if not _users[endpoint]:  # a server that this process already uses accepts no second connection
                     greet(endpoint)
                 self.devices += _add(endpoint)
                 self._losses[endpoint] = _losses(endpoint)
@@ -49,39 +49,42 @@ class Servers:
             raise
 
     def lost(self) -> str | None:
-        """The first server that has stopped answering since the beginning, if there is one."""
+        """Return the first server whose connection was lost since the start, or None."""
         return next((server for server, before in self._losses.items() if _losses(server) != before), None)
 
     def check(self, name: str) -> None:
-        """NativeError if a server is lost; `name` is the model's."""
+        """Raise NativeError if a server is lost; `name` is the model's, for the message."""
         if server := self.lost():
-            raise NativeError(f"the RPC server {server} does not answer any more; start it and load {name} again")
+            raise NativeError(f"the RPC server {server} no longer answers; start it and load {name} again")
 
     def close(self) -> None:
-        """The model is freed."""
+        """Give up the servers; the model must have been freed."""
         _users.subtract(self._losses.keys())
         self._losses.clear()
 
 
 def greet(endpoint: str) -> None:
-    """Say hello to a server; ModelError unless one answers in time, since llama.cpp itself would wait for ever."""
+    """Exchange llama.cpp's first message with a server; ModelError unless it answers within `TIMEOUT` seconds.
+
+    llama.cpp itself would wait forever.
+    """
     host, _, port = endpoint.rpartition(":")
     message = struct.pack(f"<BQ{_CAPABILITIES}x", _HELLO, _CAPABILITIES)
     try:
-        with socket.create_connection((host, int(port)), PATIENCE) as connection:
-            connection.settimeout(PATIENCE)
+        with socket.create_connection((host, int(port)), TIMEOUT) as connection:
+            connection.settimeout(TIMEOUT)
             connection.sendall(message)
             with connection.makefile("rb") as stream:
                 answer = stream.read(8)
     except TimeoutError:
         raise ModelError(
-            f"the RPC server {endpoint} does not answer within {PATIENCE:.0f} seconds; it may be serving another "
+            f"the RPC server {endpoint} did not answer within {TIMEOUT:.0f} seconds; it may be serving another "
             "process (a server serves one at a time)"
         ) from None
     except OSError as error:
         raise ModelError(f"the RPC server {endpoint} cannot be reached: {error.strerror or error}") from None
     if answer != struct.pack("<Q", 4 + _CAPABILITIES):
-        raise ModelError(f"what answers at {endpoint} is no RPC server of this version of llama.cpp")
+        raise ModelError(f"the program that answers at {endpoint} is not an RPC server of this version of llama.cpp")
 
 
 def _function(name: str, result: type, argument: type) -> ctypes._FuncPointer:
@@ -93,13 +96,13 @@ def _function(name: str, result: type, argument: type) -> ctypes._FuncPointer:
 
 
 def _add(endpoint: str) -> list[Device]:
-    """The devices of a server."""
+    """Register a server with ggml and return its devices."""
     server = _function("ggml_backend_rpc_add_server", _pointer, ctypes.c_char_p)(endpoint.encode())
     if not server:
-        raise ModelError(f"the RPC server {endpoint} names no devices, or is of another version of llama.cpp")
+        raise ModelError(f"the RPC server {endpoint} offers no devices, or is of another version of llama.cpp")
     return [device_of(_get(server, index)) for index in range(_count(server))]
 
 
 def _losses(endpoint: str) -> int:
-    """How often connections of this process to a server were lost."""
+    """Return how many connections of this process to a server have been lost."""
     return int(_function("ggml_backend_rpc_losses", ctypes.c_uint32, ctypes.c_char_p)(endpoint.encode()))

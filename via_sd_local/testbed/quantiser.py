@@ -89,7 +89,8 @@ def quantise(source: Path, target: Path, quant: str, *, expected: int, progress:
 def main(source: str, target: str, quant: str) -> int:
     """The child process: quantise, with llama.cpp's error on standard error."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from ..binding import llama, take_errors
+    from ..binding import llama
+    from ..native_log import take_errors
     from ..runtime.context import default_threads
 
     params = llama.llama_model_quantize_default_params()

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from ...arrays import Floats
 from ...binding import get_layer_input, llama, set_layer_input
 from ...errors import NativeError
+from ...runtime.batch import Batch, Inputs
 from ...runtime.context import N_BATCH, Context
 from ...runtime.model import Model
 
@@ -35,6 +36,11 @@ class TextBlock:
     def __len__(self) -> int:
         return int(self.rows.stop - self.rows.start)
 
+    @property
+    def positions(self) -> npt.NDArray[np.int64]:
+        """Positions of the block's inputs in the text, `[len(self)]`."""
+        return np.arange(self.start, self.start + len(self))
+
 
 def cut(start: int, n: int, block: int) -> list[list[TextBlock]]:
     """`n` inputs from position `start` on, in blocks, grouped into batches that one decode takes."""
@@ -49,17 +55,15 @@ class BlockContext(Context):
     def __init__(self, model: Model, *, n_ctx: int, n_threads: int | None, blocks: int) -> None:
         """`n_ctx` counts the text's cells and those of all blocks of a batch."""
         super().__init__(model, n_ctx=n_ctx, n_threads=n_threads, sequences=1 + blocks)
-        self._token_batch = llama.llama_batch_init(N_BATCH, 0, 1)
-        self._embedding_batch: llama.llama_batch | None = None
+        self._token_batch = Batch(N_BATCH)
+        self._embedding_batch: Batch | None = None
 
     def close(self) -> None:
-        if self._handle is not None:
-            llama.llama_batch_free(self._token_batch)
-            if self._embedding_batch is not None:
-                llama.llama_batch_free(self._embedding_batch)
         super().close()
+        for batch in filter(None, (self._token_batch, self._embedding_batch)):
+            batch.free()
 
-    def decode_blocks(self, inputs: npt.NDArray[np.int32] | Floats, blocks: Sequence[TextBlock]) -> Floats:
+    def decode_blocks(self, inputs: Inputs, blocks: Sequence[TextBlock]) -> Floats:
         """Decode blocks beside the text in sequence 0, and forget them.
 
         `inputs` are tokens `[n]` or hidden states `[n, n_embd]`. Returns the logits of each, `[n, n_vocab]`, which are
@@ -71,25 +75,14 @@ class BlockContext(Context):
         memory = llama.llama_get_memory(self.handle)
         if inputs.ndim == 1:
             batch = self._token_batch
-            np.ctypeslib.as_array(batch.token, shape=(n,))[:] = inputs
         else:
-            if self._embedding_batch is None:
-                self._embedding_batch = llama.llama_batch_init(N_BATCH, self.model.n_embd, 1)
-            batch = self._embedding_batch
-            np.ctypeslib.as_array(batch.embd, shape=(n, self.model.n_embd))[:] = inputs
-        batch.n_tokens = n
-        np.ctypeslib.as_array(batch.logits, shape=(n,))[:] = 1
-        np.ctypeslib.as_array(batch.n_seq_id, shape=(n,))[:] = 1
-        positions = np.ctypeslib.as_array(batch.pos, shape=(n,))
-        cell = 0
+            self._embedding_batch = batch = self._embedding_batch or Batch(N_BATCH, self.model.n_embd)
+        batch.fill(inputs, np.concatenate([block.positions for block in blocks]), n)
+        batch.assign(sequence for sequence, block in enumerate(blocks, 1) for _ in range(len(block)))
         for sequence, block in enumerate(blocks, 1):
             llama.llama_memory_seq_cp(memory, 0, sequence, 0, block.start)
-            positions[cell : cell + len(block)] = np.arange(block.start, block.start + len(block))
-            for _ in range(len(block)):
-                batch.seq_id[cell][0] = sequence
-                cell += 1
         try:
-            return self._run(batch, blocks[0].start, n)
+            return self.decode_batch(batch, blocks[0].start, n)
         finally:
             sequences = range(1, len(blocks) + 1)
             if not all(llama.llama_memory_seq_rm(memory, sequence, -1, -1) for sequence in sequences):
