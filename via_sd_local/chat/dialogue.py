@@ -15,11 +15,11 @@ from ..session.text_steps import Piece, text_steps
 from ..tiers.verifier import common_prefix
 from .conversation import Conversation
 
-LONG = 1000  # tokens of a message that take a while to read
+LONG = 1000  # new tokens of a prompt from which on the user is told to wait
 
 
 class Dialogue:
-    """Asks the session's engine what a conversation asks; keeps the last answer as it was decided."""
+    """Generates the answers of a conversation; keeps the pieces of the last answer."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Dialogue:
         max_tokens: int | None,
         make_watcher: Callable[[], Watcher] | None = None,
     ) -> None:
-        """`max_tokens` of an answer; None: to the end of the context. `make_watcher` makes one for each answer."""
+        """`max_tokens` limits an answer (None: to the end of the context); `make_watcher` is called once per answer."""
         self.session = session
         self.form = form
         self.conversation = conversation
@@ -38,25 +38,25 @@ class Dialogue:
         self.max_tokens = max_tokens
         self._make_watcher = make_watcher
         self.pieces: list[Piece] = []
-        self.finish_reason: FinishReason | None = None  # of the last answer; None if it was stopped
+        self.finish_reason: FinishReason | None = None  # of the last answer; None if it was interrupted
 
     @property
     def n_ctx(self) -> int:
-        """Tokens that the context holds."""
+        """The context length in tokens."""
         return self.session.engine.verifier.context.n_ctx
 
     def shares(self) -> dict[Tier, float]:
-        """What part of the last answer's tokens each tier decided; empty without an answer."""
+        """The share of the last answer's tokens that each tier decided, 0 to 1; empty without an answer."""
         counts = Counter(piece.tier for piece in self.pieces)
         return {tier: counts[tier] / len(self.pieces) for tier in Tier if self.pieces}
 
     def answer(
         self, text: str, *, note: Callable[[str], None], sampling: SamplingParams | None = None
     ) -> Generator[Sequence[Piece], None, None]:
-        """The answer to `text` as it comes, a step at a time; `note` is told when old turns had to go.
+        """Yield the answer to `text`, the pieces of one step at a time; `note` is called when old turns are dropped.
 
-        Question and answer become turns, also if the answer is not read to its end, but not where nothing came.
-        Raises ValueError or ModelError before anything changes, if the message cannot be asked.
+        Question and answer become turns, even if the iterator is closed early, unless it yielded nothing yet.
+        Raises ValueError or ModelError, with nothing changed, if the message does not fit or cannot be rendered.
         """
         prompt = self.conversation.prompt_for(text, self.form.tokens, self.n_ctx)
         steps = self.session.engine.generate(

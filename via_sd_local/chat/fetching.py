@@ -1,4 +1,4 @@
-"""The models that a chat needs and that are not on this machine yet."""
+"""Downloads the models that a chat needs and that are not on this machine yet."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from ..session.settings import Settings
 
 
 def fetch_missing(settings: Settings) -> None:
-    """Fetch the models that the catalogue knows and that are absent; nothing touches the network if all are here.
+    """Download those models of the settings that are absent; without absent models the network is not used.
 
-    Raises ModelError for what it does not know, and, with what to do, where fetching fails.
+    Raises ModelError for a model that is not in the catalogue, and, with a remedy, for a download that fails.
     """
     for name in filter(None, (settings.verifier, settings.draft)):
         try:

@@ -1,4 +1,4 @@
-"""The chat's options, and how it begins."""
+"""The options of the chat, and its start."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 DEFAULT_MODEL = "smollm2-135m"
 
 DESCRIPTION = """\
-Talk to a model. A prompt on standard input gives one answer; in a terminal, /help lists the commands.
+Talk to a model. A prompt on standard input gives one answer. In a terminal, /help lists the commands.
 """
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The chat's options."""
+    """Return the parser of the chat's options."""
     parser = argparse.ArgumentParser(prog="python -m via_sd_local.chat", description=DESCRIPTION)
-    parser.add_argument("--system", metavar="TEXT", help="a system message that goes before the conversation")
+    parser.add_argument("--system", metavar="TEXT", help="a system message, which precedes the conversation")
     parser.add_argument(
         "--chat-template", metavar="FILE", help="use this Jinja chat template instead of the model's own"
     )
@@ -33,7 +33,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def start(argv: list[str] | None) -> int:
-    """Parse the options, load the models and talk; returns the exit status."""
+    """Parse the options, load the models, talk, and return the exit status."""
     args = build_parser().parse_args(argv)
     settings = settings_from(args)
     piped = None if sys.stdin is not None and sys.stdin.isatty() else read_piped()
@@ -68,12 +68,12 @@ def start(argv: list[str] | None) -> int:
 
 
 def read_piped() -> str:
-    """The one question on standard input; bytes that are no UTF-8 become U+FFFD."""
+    """Read the question on standard input; bytes that are not UTF-8 become U+FFFD."""
     return sys.stdin.buffer.read().decode("utf-8", "replace").strip() if sys.stdin is not None else ""
 
 
 def talk(dialogue: Dialogue) -> int:
-    """The conversation in a terminal."""
+    """Hold the conversation in a terminal; return the exit status."""
     from . import loop
     from .chat import Chat
     from .frontend import make_display, make_reader

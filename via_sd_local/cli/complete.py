@@ -12,7 +12,7 @@ from ..files import read_text
 from .options import add_sampling, add_settings, sampling_from, settings_from
 
 DESCRIPTION = """\
-Answer one prompt. The prompt is put into the model's chat template if it has one; --raw takes it as it is.
+Answer one prompt. The prompt is rendered by the model's chat template, if it has one; --raw continues it as it is.
 """
 
 
@@ -34,7 +34,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def read_prompt(args: argparse.Namespace) -> str:
-    """The prompt's text; ModelError if its file cannot be read."""
+    """Return the prompt; raises ModelError if its file cannot be read."""
     if args.prompt is not None:
         return str(args.prompt)
     if args.prompt_file == "-":
@@ -48,7 +48,7 @@ def read_prompt(args: argparse.Namespace) -> str:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Load, generate, print; returns the exit status."""
+    """Load the models, print the answer, and return the exit status."""
     settings = settings_from(args)
     if settings.draft_tokens is not None and not settings.drafter_kinds:
         raise ValueError("--draft-tokens is given, but nothing drafts: name a draft model (--draft) or a --drafter")

@@ -1,4 +1,4 @@
-"""The command-line options that say what to load and how to run it, shared by `complete` and the chat."""
+"""The command-line options of `Settings` and `SamplingParams`, shared by `complete` and the chat."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .placement_options import DRAFT, VERIFIER, add_placement, placement_from
 
 
 def add_settings(parser: argparse.ArgumentParser, *, verifier: str | None) -> None:
-    """Add the options of `Settings`; `verifier` is the default model, None makes the option required."""
+    """Add the options of `Settings`; `verifier` names the default model, and None makes the option required."""
     group = parser.add_argument_group("models and modes")
     group.add_argument(
         "--verifier",
@@ -21,60 +21,71 @@ def add_settings(parser: argparse.ArgumentParser, *, verifier: str | None) -> No
         help="the large model: a name from `via-sd-local models list`, a .gguf file, or hf:owner/repo/file.gguf"
         + (f" (default: {verifier})" if verifier else ""),
     )
-    group.add_argument("--draft", metavar="MODEL", help="a smaller model with the same vocabulary that drafts")
+    group.add_argument("--draft", metavar="MODEL", help="a smaller model with the same vocabulary, which drafts")
     group.add_argument(
         "--drafter",
         choices=DRAFTERS,
         default="auto",
-        help="what drafts: a draft model; a look into the text so far; the large model itself under --draft-mask; or "
-        "lookup first, and another where it finds nothing (default: the draft model if there is one)",
+        help="what proposes drafts. model: the draft model; lookup: what followed the same tokens earlier in the text; "
+        "self: the large model with the layers of --draft-mask skipped; lookup+…: lookup first, and the other drafter "
+        "where it finds nothing (default: auto, the draft model if one is given)",
     )
     group.add_argument(
         "--draft-mask",
         metavar="LAYERS",
-        help="what the large model skips when it drafts for itself: 8-25 or a3,f3,8-25",
+        help="the layers that the large model skips when it drafts for itself, e.g. 8-25 or a3,f3,8-25",
     )
     group.add_argument(
         "--mode",
         choices=MODES,
         default="auto",
-        help="plain: no drafts; sd: drafts checked by the full model; exact: by the slim tier, then the full model; "
-        "tiered: by the slim tier alone where it is sure - lossy, its text may differ from the full model's; "
-        "auto: what the pair's routing profile recommends, lossless unless --max-deviation allows for more; without a "
-        "profile sd with a drafter, else plain (default)",
+        help="plain: no drafts; sd: the full model verifies drafts; exact: the slim tier corrects drafts before the "
+        "full model verifies them; tiered: the slim tier decides alone where it is confident - lossy, the text may "
+        "differ from the full model's; auto (default): the mode that the pair's routing profile recommends, lossless "
+        "unless --max-deviation is above 0; without a profile sd with a drafter, else plain",
     )
     group.add_argument(
         "--mask",
         metavar="LAYERS",
-        help="what the slim tier skips: 12-17 or a3,f3,12-17 (exact, tiered; default: the profile's)",
+        help="the layers that the slim tier skips, e.g. 12-17, or a3,f3 for the attention and the FFN of layer 3 "
+        "(exact, tiered; default: the profile's mask)",
     )
     group.add_argument(
         "--thresholds",
         metavar="RULE",
-        help="when the slim tier decides: joint, confidence or ratio:ACCEPT,REWRITE (default: the profile's, else "
-        "joint:0.5,0.5)",
+        help="when the slim tier accepts or rewrites a draft token: joint:ACCEPT,REWRITE, confidence:… or ratio:… "
+        "(exact, tiered; default: the profile's thresholds, else joint:0.5,0.5)",
     )
     group.add_argument(
         "--max-deviation",
         metavar="SHARE",
         type=float,
-        help="the share of tokens that may differ from the full model's choice: auto is then tiered if the profile "
-        "says that this pays; tiered takes the profile's thresholds for it, and spends it where that buys most speed "
-        "(default: 0 in auto; in tiered no limit for the slim tier, nothing for the full model)",
+        help="the share of tokens, 0 to 1, that may differ from the full model's choice. auto then runs tiered if the "
+        "profile predicts a gain; tiered uses the profile's thresholds for this share and spends it where it gains "
+        "most speed (default: 0 in auto; in tiered the slim tier has no limit and the full model accepts no deviation)",
     )
     group.add_argument(
         "--profile",
         metavar="PROFILE",
         default="auto",
-        help="a file or name of `via-sd-local profiles list`; auto: the one that fits the models (default); none",
+        help="a routing profile: a file, or a name from `via-sd-local profiles list`; auto (default): the profile that "
+        "matches the models; none: no profile",
     )
     group.add_argument(
-        "--draft-tokens", metavar="N", type=int, help="tokens a draft (default: automatic, by measured costs)"
+        "--draft-tokens", metavar="N", type=int, help="tokens per draft (default: chosen from measured pass costs)"
     )
     group.add_argument(
-        "--n-ctx", metavar="N", type=int, help="tokens of context (default: 4096, or what the model has)"
+        "--n-ctx",
+        metavar="N",
+        type=int,
+        help="context length in tokens (default: 4096, or what the model was trained for, if that is less)",
     )
-    group.add_argument("--threads", metavar="N", type=int, help="threads (default: all cores)")
+    group.add_argument(
+        "--threads",
+        metavar="N",
+        type=int,
+        help="threads per model (default: all logical cores, or half of them from 8 on)",
+    )
     add_placement(parser)
     add_ignore_memory(parser)
 
@@ -82,44 +93,85 @@ def add_settings(parser: argparse.ArgumentParser, *, verifier: str | None) -> No
 def add_ignore_memory(parser: argparse.ArgumentParser) -> None:
     """Add --ignore-memory."""
     parser.add_argument(
-        "--ignore-memory", action="store_true", help="load the models even if there seems to be too little main memory"
+        "--ignore-memory", action="store_true", help="load the models even if they seem not to fit into main memory"
     )
 
 
 def add_sampling(parser: argparse.ArgumentParser) -> None:
     """Add the options of `SamplingParams`, and --max-tokens."""
     group = parser.add_argument_group("sampling")
-    group.add_argument("--temperature", metavar="T", type=float, default=0.0, help="0 is greedy (default: 0)")
     group.add_argument(
-        "--top-k", metavar="N", type=int, default=0, help="draw from the N best tokens (default: 0, all)"
+        "--temperature", metavar="T", type=float, default=0.0, help="sampling temperature; 0 is greedy (default: 0)"
     )
     group.add_argument(
-        "--top-p", metavar="P", type=float, default=1.0, help="draw from the best P of mass (default: 1)"
+        "--top-k", metavar="N", type=int, default=0, help="sample from the N most probable tokens (default: 0, all)"
     )
-    group.add_argument("--min-p", metavar="P", type=float, default=0.0, help="draw from P times the best (default: 0)")
-    group.add_argument("--typical-p", metavar="P", type=float, default=1.0, help="locally typical mass (default: 1)")
     group.add_argument(
-        "--repeat-penalty", metavar="X", type=float, default=1.0, help="divides repeated logits (default: 1)"
+        "--top-p",
+        metavar="P",
+        type=float,
+        default=1.0,
+        help="sample from the smallest set of tokens with total probability P (default: 1, all)",
     )
-    group.add_argument("--frequency-penalty", metavar="X", type=float, default=0.0, help="per occurrence (default: 0)")
-    group.add_argument("--presence-penalty", metavar="X", type=float, default=0.0, help="per token seen (default: 0)")
     group.add_argument(
-        "--mirostat", metavar="V", type=int, default=0, choices=(0, 1, 2), help="version (default: 0, off)"
+        "--min-p",
+        metavar="P",
+        type=float,
+        default=0.0,
+        help="drop tokens below P times the probability of the best (default: 0)",
     )
-    group.add_argument("--grammar-file", metavar="FILE", help="GBNF grammar that the answer must follow")
-    group.add_argument("--json-schema-file", metavar="FILE", help="JSON schema that the answer must follow")
-    group.add_argument("--seed", metavar="N", type=int, help="makes a temperature reproducible (default: random)")
+    group.add_argument(
+        "--typical-p",
+        metavar="P",
+        type=float,
+        default=1.0,
+        help="locally typical sampling with probability mass P (default: 1, off)",
+    )
+    group.add_argument(
+        "--repeat-penalty",
+        metavar="X",
+        type=float,
+        default=1.0,
+        help="divide the logits of repeated tokens by X (default: 1, off)",
+    )
+    group.add_argument(
+        "--frequency-penalty",
+        metavar="X",
+        type=float,
+        default=0.0,
+        help="subtract X from a logit for every occurrence of its token (default: 0)",
+    )
+    group.add_argument(
+        "--presence-penalty",
+        metavar="X",
+        type=float,
+        default=0.0,
+        help="subtract X from the logits of tokens that occurred (default: 0)",
+    )
+    group.add_argument(
+        "--mirostat", metavar="V", type=int, default=0, choices=(0, 1, 2), help="Mirostat version (default: 0, off)"
+    )
+    group.add_argument("--grammar-file", metavar="FILE", help="a file with a GBNF grammar that the answer must follow")
+    group.add_argument(
+        "--json-schema-file", metavar="FILE", help="a file with a JSON schema that the answer must follow"
+    )
+    group.add_argument(
+        "--seed",
+        metavar="N",
+        type=int,
+        help="seed of the random numbers; makes sampling reproducible (default: random)",
+    )
     group.add_argument(
         "--max-tokens",
         metavar="N",
         type=token_count,
         default=512,
-        help="at most so many tokens; -1: to the end of the context (default: 512)",
+        help="maximum length of the answer in tokens; -1: to the end of the context (default: 512)",
     )
 
 
 def sampling_from(args: argparse.Namespace) -> SamplingParams:
-    """The sampler settings that the parsed options give; ValueError for a bad one, ModelError for a bad file."""
+    """Return the sampling parameters; raises ValueError for a bad value, ModelError for an unreadable file."""
     return SamplingParams(
         temperature=args.temperature,
         top_k=args.top_k,
@@ -137,7 +189,7 @@ def sampling_from(args: argparse.Namespace) -> SamplingParams:
 
 
 def token_count(text: str) -> int | None:
-    """A number of tokens, -1 for no limit; argparse names this function in its messages."""
+    """Parse a number of tokens; -1 becomes None (no limit). argparse names this function in its messages."""
     number = int(text)
     if number < -1:
         raise argparse.ArgumentTypeError(f"{number} is neither a number of tokens nor -1 (to the end of the context)")
@@ -145,7 +197,7 @@ def token_count(text: str) -> int | None:
 
 
 def settings_from(args: argparse.Namespace) -> Settings:
-    """The settings that the parsed options give; ValueError if they contradict each other."""
+    """Return the settings; raises ValueError if the options contradict each other."""
     return Settings(
         verifier=args.verifier,
         draft=args.draft,

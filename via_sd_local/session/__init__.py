@@ -1,4 +1,4 @@
-"""From what a user asks for to a loaded engine."""
+"""From settings to a loaded engine, and from a prompt to the text of the answer."""
 
 from __future__ import annotations
 
