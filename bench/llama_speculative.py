@@ -36,7 +36,7 @@ from via_sd_local.engine.measure import measure
 from via_sd_local.engine.policy import Mode, Policy
 from via_sd_local.runtime.chat_format import ChatFormat, Message
 from via_sd_local.runtime.model import Model
-from via_sd_local.tiers.drafter import ModelDrafter
+from via_sd_local.tiers.model_drafter import ModelDrafter
 from via_sd_local.tiers.verifier import Verifier
 
 HERE = Path(__file__).resolve().parent

@@ -32,7 +32,9 @@ from via_sd_local.mask import LayerMask
 from via_sd_local.runtime.chat_format import ChatFormat
 from via_sd_local.runtime.context import Context
 from via_sd_local.runtime.model import Model
-from via_sd_local.tiers.drafter import Drafter, ModelDrafter, PromptLookup
+from via_sd_local.tiers.drafter import Drafter
+from via_sd_local.tiers.model_drafter import ModelDrafter
+from via_sd_local.tiers.prompt_lookup import PromptLookup
 from via_sd_local.tiers.verifier import Verifier
 
 

@@ -33,7 +33,7 @@ from via_sd_local.runtime.context import Context
 from via_sd_local.runtime.model import Model
 from via_sd_local.session.routing import Route, find_route
 from via_sd_local.session.settings import Settings
-from via_sd_local.tiers.drafter import ModelDrafter
+from via_sd_local.tiers.model_drafter import ModelDrafter
 from via_sd_local.tiers.verifier import Verifier
 
 

@@ -34,7 +34,7 @@ from via_sd_local.engine.policy import Mode, Policy
 from via_sd_local.mask import LayerMask
 from via_sd_local.runtime.chat_format import ChatFormat
 from via_sd_local.runtime.model import Model
-from via_sd_local.tiers.drafter import ModelDrafter
+from via_sd_local.tiers.model_drafter import ModelDrafter
 from via_sd_local.tiers.verifier import Verifier
 
 SIZES = (1, 2, 3, 4, 5, 8, 16, 32)

@@ -28,7 +28,7 @@ from via_sd_local.errors import ModelError
 from via_sd_local.mask import LayerMask
 from via_sd_local.runtime import rpc
 from via_sd_local.runtime.model import Model
-from via_sd_local.tiers.verifier import Verifier, ignore
+from via_sd_local.tiers.verifier import Verifier
 
 DEPTH = 64  # tokens before every pass
 
@@ -68,17 +68,19 @@ def loopback_servers(n: int, threads: int) -> Iterator[list[str]]:
 def passes(verifier: Verifier, size: int) -> dict[str, float]:
     """Seconds of one pass of each kind that this verifier has."""
     seconds: dict[str, float] = {}
-    verifier.recorder = ignore
     if verifier.n_full != DEPTH:
         verifier.reset()
         verifier.full([0] * DEPTH, 1)
-    verifier.recorder = lambda kind, _tokens, took: seconds.__setitem__(kind, took)
-    verifier.full([0] * size, size)
+
+    def record(kind: str, _tokens: int, took: float) -> None:
+        seconds[kind] = took
+
+    verifier.full([0] * size, size, recorder=record)
     verifier.rewind(DEPTH)
     if verifier.mask:
-        verifier.slim([0] * size)
+        verifier.slim([0] * size, recorder=record)
         if verifier.why_no_resume is None:
-            verifier.full([], size)
+            verifier.full([], size, recorder=record)
         verifier.rewind(DEPTH)
     return seconds
 

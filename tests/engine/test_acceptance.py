@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from via_sd_local.engine import generation
+from via_sd_local.engine import decoder
 from via_sd_local.engine.engine import Engine
 from via_sd_local.engine.gate import DEFAULT_RULE, ConfidenceRule, JointRule, RatioRule, Rule
-from via_sd_local.engine.generation import Tier
 from via_sd_local.engine.policy import Mode, Policy
+from via_sd_local.engine.steps import Tier
 from via_sd_local.sampling import sampler as sampling
 from via_sd_local.sampling.sampler import (
     Distribution,
@@ -24,7 +24,8 @@ from via_sd_local.sampling.sampler import (
     accept_or_resample,
     residual,
 )
-from via_sd_local.tiers.drafter import Draft, Drafter, Hints, drafted
+from via_sd_local.tiers.drafter import Draft, Drafter, Hints
+from via_sd_local.tiers.model_drafter import draft_tokens
 
 Q = np.array([0.4, 0.3, 0.15, 0.1, 0.05])
 P = np.array([0.1, 0.5, 0.05, 0.3, 0.05])
@@ -115,7 +116,7 @@ class Sampling(Drafter):
 
     def propose(self, text: Sequence[int], limit: int, hints: Hints) -> Draft:
         alone = Hints(hints.sampler)
-        return drafted(padded(P), lambda _token: padded(P), limit, alone, end_tokens=frozenset())
+        return draft_tokens(padded(P), lambda _token: padded(P), limit, alone, end_tokens=frozenset())
 
 
 def second_tokens(mode: Mode, rule: Rule, params: dict[str, float], n: int) -> tuple[np.ndarray, dict[Tier, int]]:
@@ -235,12 +236,12 @@ def test_a_broken_residual_would_be_noticed_in_exact_too(
 
     That is lossless as well while the slim tier keeps every draft, but only with the right residual.
     """
-    right = generation.verify
+    right = decoder.verify
 
     def by_residual(sampler: Sampler, draft: list[int], _none: list[Any], *rest: Any) -> list[int]:
         return right(sampler, draft, [sampler.distribution(padded(P))] * len(draft), *rest)
 
-    monkeypatch.setattr(generation, "verify", by_residual)
+    monkeypatch.setattr(decoder, "verify", by_residual)
     expected = second_shaped() if params is SHAPED else Q
     assert fits(second_tokens(Mode.EXACT, KEEPS_ALL, params, 4000)[0], expected)
     monkeypatch.setattr(sampling, "residual", lambda q, p: q)

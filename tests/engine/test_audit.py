@@ -11,10 +11,10 @@ from via_sd_local.engine.budget import DeviationBudget
 from via_sd_local.engine.costs import Costs
 from via_sd_local.engine.engine import Engine
 from via_sd_local.engine.gate import ConfidenceRule, JointRule, RatioRule
-from via_sd_local.engine.generation import Step, Tier
 from via_sd_local.engine.pace import Pace
 from via_sd_local.engine.policy import Mode, Policy
 from via_sd_local.engine.stats import Stats
+from via_sd_local.engine.steps import Step, Tier
 from via_sd_local.sampling.sampler import SamplingParams
 
 COUNT = [n % 10 for n in range(64)]
@@ -107,8 +107,8 @@ def test_the_state_of_the_sampler_goes_back_with_the_tokens(monkeypatch: pytest.
 
         def close(self) -> None: ...
 
-    monkeypatch.setattr("via_sd_local.engine.engine.make_sampler", lambda *_args: Remembering([]))
     strict = engine({5: (9, 0.9), 6: (6, 0.4)}, {5: 9}, max_deviation=0.0)
+    monkeypatch.setattr(strict.verifier, "make_sampler", lambda *_args: Remembering([]))
     done = steps(strict, 3)
     emitted = [token for step in done for token in step.tokens]
     assert emitted[:3] == [3, 4, 5]
@@ -172,9 +172,9 @@ def test_a_block_that_goes_to_the_full_tier_at_once_audits_the_waiting_ones(monk
     one = engine({5: (9, 0.9)}, {5: 9})
     one.policy = Policy(Mode.TIERED, None, JointRule(0.5, 0.5))
     one.paces = [Pace(Costs(), routes=("slim", "full"), free=True)]
-    monkeypatch.setattr(one.pace, "length", lambda room: min(room, 3))
-    turns = iter([True, False, True, False])
-    monkeypatch.setattr(one.pace, "slim_first", lambda *_args: next(turns))
+    monkeypatch.setattr(one.pace, "next_length", lambda room, *_: min(room, 3))
+    turns = iter(["slim", "full", "slim", "full"])
+    monkeypatch.setattr(one.pace, "choose_route", lambda *_args: next(turns))
     done = steps(one, 3)
     assert [(step.tokens, step.tiers) for step in done[1:]] == [
         ((4, 9, 6, 7), (D, D, D, S)),
@@ -190,7 +190,7 @@ def test_a_block_that_goes_to_the_full_tier_at_once_audits_the_waiting_ones(monk
 def test_tiered_that_asks_the_full_tier_every_time_is_lossless(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     language = fakes.RandomLanguage(seed)
     one = Engine(fakes.fake_verifier(language), fakes.sometimes_right(language), Policy(Mode.TIERED))
-    monkeypatch.setattr(Pace, "slim_first", lambda *_args: False)  # a seed has paces of its own
+    monkeypatch.setattr(Pace, "choose_route", lambda *_args: "full")  # a seed has paces of its own
     for temperature in (0.0, 0.9):
         params = SamplingParams(temperature=temperature, seed=seed)
         expected = fakes.expected_text(language, [1, 2, 3], 30, sampling=params)

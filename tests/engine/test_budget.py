@@ -12,9 +12,9 @@ import pytest
 from via_sd_local.engine.budget import DeviationBudget
 from via_sd_local.engine.engine import Engine
 from via_sd_local.engine.gate import JointRule
-from via_sd_local.engine.generation import Tier
 from via_sd_local.engine.pace import Pace
 from via_sd_local.engine.policy import Mode, Policy
+from via_sd_local.engine.steps import Tier
 from via_sd_local.sampling.sampler import SamplingParams, TemperatureSampler, verify
 
 COUNT = [n % 10 for n in range(400)]
@@ -31,16 +31,16 @@ def rich(share: float = 0.1) -> DeviationBudget:
 def test_without_a_budget_nothing_is_let_through(share: float | None) -> None:
     budget = DeviationBudget(share)
     budget.earn(1000)
-    assert not budget.lets_through(1e-6)
+    assert not budget.try_spend(1e-6)
     assert budget.least_ratio == 1
 
 
 def test_a_deviation_has_to_be_earned_first() -> None:
     budget = DeviationBudget(0.1)
     budget.earn(9)
-    assert not budget.lets_through(0.0)
+    assert not budget.try_spend(0.0)
     budget.earn(2)
-    assert budget.lets_through(0.0)
+    assert budget.try_spend(0.0)
     assert budget.credit == pytest.approx(0.1)
 
 
@@ -52,15 +52,15 @@ def test_the_more_credit_is_saved_up_the_less_a_token_needs() -> None:
     assert needed == sorted(needed, reverse=True)
     assert needed[0] == 1
     assert needed[-1] == pytest.approx(0.1)
-    assert rich().lets_through(-math.log(0.11))
-    assert not rich().lets_through(-math.log(0.09))
+    assert rich().try_spend(-math.log(0.11))
+    assert not rich().try_spend(-math.log(0.09))
 
 
 @pytest.mark.parametrize("share", [0.01, 0.05, 0.2])
 def test_deviations_never_exceed_the_share_however_many_are_offered(share: float) -> None:
     budget, random, deviations = DeviationBudget(share), np.random.default_rng(0), 0
     for token in range(1, 5000):
-        deviations += budget.lets_through(float(random.exponential(0.5)))
+        deviations += budget.try_spend(float(random.exponential(0.5)))
         budget.earn(1)
         assert deviations <= share * token
     assert deviations > 0.9 * share * 5000
@@ -68,7 +68,7 @@ def test_deviations_never_exceed_the_share_however_many_are_offered(share: float
 
 def test_savings_are_limited_so_that_deviations_do_not_come_in_bursts() -> None:
     budget = rich(0.05)
-    burst = sum(budget.lets_through(0.0) for _ in range(1000))
+    burst = sum(budget.try_spend(0.0) for _ in range(1000))
     assert burst <= 1 + 0.05 * 128
 
 
@@ -146,8 +146,8 @@ def engine(wrong: dict[int, int], share: float | None, **policy: Any) -> Engine:
     verifier = fakes.fake_verifier(fakes.Script(COUNT), n_ctx=512)
     one = Engine(verifier, drafter, Policy(Mode.TIERED, None, JointRule(0.5, 0.5), max_deviation=share, **policy))
     assert one.pace is not None
-    one.pace.length = lambda room: min(room, 3)  # type: ignore[method-assign]
-    one.pace.slim_first = lambda *_: False  # type: ignore[method-assign]
+    one.pace.next_length = lambda room, *_: min(room, 3)  # type: ignore[method-assign]
+    one.pace.choose_route = lambda *_: "full"  # type: ignore[method-assign]
     return one
 
 

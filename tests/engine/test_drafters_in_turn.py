@@ -13,7 +13,8 @@ from via_sd_local.engine.costs import Costs
 from via_sd_local.engine.engine import Engine
 from via_sd_local.engine.pace import Pace
 from via_sd_local.engine.policy import Mode, Policy
-from via_sd_local.tiers.drafter import Drafter, PromptLookup
+from via_sd_local.tiers.drafter import Drafter
+from via_sd_local.tiers.prompt_lookup import PromptLookup
 
 FLAT = {kind: {1: seconds, 32: 1.3 * seconds} for kind, seconds in (("full", 0.1), ("draft", 0.01))}
 
@@ -103,8 +104,8 @@ def test_a_good_free_one_is_preferred_to_a_good_one_that_costs() -> None:
 def test_what_another_promises_is_what_a_draft_must_beat() -> None:
     pace = Pace(Costs(FLAT), free=True)
     best = pace.promised(100)
-    assert pace.length(100, 0.9 * best) > 0
-    assert pace.length(100, 1.1 * best) == 0
+    assert pace.next_length(100, 0.9 * best) > 0
+    assert pace.next_length(100, 1.1 * best) == 0
     assert Pace(Costs()).promised(100) == pace.promised(0) == 0
 
 

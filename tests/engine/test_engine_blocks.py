@@ -7,9 +7,9 @@ import pytest
 from fakes import Script
 from generations import COUNT, START, D, F, S, build, regions, watched
 
-from via_sd_local.engine.generation import Step, Tier
 from via_sd_local.engine.policy import Mode
 from via_sd_local.engine.race import Race
+from via_sd_local.engine.steps import Step, Tier
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_a_try_of_the_slim_tier_in_exact_is_one_pass(
     best: str, slim_passes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It goes on from draft to draft only where it is known to yield more."""
-    monkeypatch.setattr(Race, "choose", lambda self: "slim")
+    monkeypatch.setattr(Race, "next_choice", lambda self: "slim")
     monkeypatch.setattr(Race, "best", best)
     engine = build(Script(COUNT), Mode.EXACT, draft_tokens=None, audit_every=16)
     steps = watched(engine, START, engine.generate(START))

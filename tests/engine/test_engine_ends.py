@@ -133,7 +133,7 @@ def test_a_mode_with_a_slim_tier_needs_a_mask(mode: Mode, mask: str | None) -> N
     [
         ([], {}, "the prompt is empty"),
         ([0] * 9, {}, r"the prompt has 9 tokens; the context holds 8 \(n_ctx\)"),
-        ([1, 12], {}, "token 12 of the prompt is none of the model's 0 to 11"),
+        ([1, 12], {}, "token 12 of the prompt is not in the vocabulary \\(0 to 11\\)"),
         ([1, -1], {}, "token -1 of the prompt"),
         ([1], {"max_tokens": -1}, "max_tokens is -1; it must be 0 or larger"),
     ],

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from via_sd_local.engine.gate import ConfidenceRule, JointRule
-from via_sd_local.engine.generation import Tier
 from via_sd_local.engine.policy import Mode
+from via_sd_local.engine.steps import Tier
 from via_sd_local.sampling.sampler import SamplingParams
 
 

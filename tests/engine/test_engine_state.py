@@ -23,9 +23,9 @@ from generations import (
 )
 
 from via_sd_local.engine import generation as generation_module
-from via_sd_local.engine.generation import Tier
 from via_sd_local.engine.policy import Mode
-from via_sd_local.tiers import verifier as tiers_module
+from via_sd_local.engine.steps import Tier
+from via_sd_local.tiers import cache as cache_module
 from via_sd_local.tiers.drafter import NO_HINTS, Draft, Hints
 
 #
@@ -251,9 +251,9 @@ def test_decisions_of_the_pace_are_counted_by_generation() -> None:
     engine = build(language, Mode.TIERED, fakes.oracle(language), draft_tokens=None)
     (pace,) = engine.paces
     lengths = iter([0, 0, 2, 0, 3, *[1] * 40])
-    first = iter([True, False, *[True] * 40])
-    pace.length = lambda room: min(room, next(lengths))  # type: ignore[method-assign]
-    pace.slim_first = lambda *_draft: next(first)  # type: ignore[method-assign]
+    first = iter(["slim", "full", *["slim"] * 40])
+    pace.next_length = lambda room, *_: min(room, next(lengths))  # type: ignore[method-assign]
+    pace.choose_route = lambda *_draft: next(first)  # type: ignore[method-assign]
     generate(engine, max_tokens=9)
     assert engine.stats.pace["off"] == 3
     assert engine.stats.pace["full_first"] == 1
@@ -277,7 +277,7 @@ def test_a_generation_has_its_own_counters() -> None:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(generation_module, "time", clock)
-    monkeypatch.setattr(tiers_module, "time", clock)
+    monkeypatch.setattr(cache_module, "time", clock)
     monkeypatch.setattr(FakeContext, "clock", clock)
     return clock
 

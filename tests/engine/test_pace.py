@@ -13,13 +13,15 @@ import pytest
 import tiny
 
 from via_sd_local.engine import measure
+from via_sd_local.engine.acceptance_rate import AcceptanceRate
 from via_sd_local.engine.costs import Costs
 from via_sd_local.engine.engine import Engine
-from via_sd_local.engine.pace import Acceptance, Pace
+from via_sd_local.engine.pace import Pace
 from via_sd_local.engine.policy import Mode, Policy
 from via_sd_local.runtime.model import Model
 from via_sd_local.sampling.sampler import SamplingParams
-from via_sd_local.tiers.drafter import ModelDrafter, PromptLookup
+from via_sd_local.tiers.model_drafter import ModelDrafter
+from via_sd_local.tiers.prompt_lookup import PromptLookup
 from via_sd_local.tiers.verifier import Verifier
 
 # milliseconds of a Q4_0 model of 1.5 billion parameters on two threads of one CPU
@@ -89,11 +91,11 @@ def test_costs_survive_json() -> None:
 @pytest.mark.parametrize("acceptance", [0.7, 0.8, 0.9])
 def test_the_length_falls_on_the_step_of_the_staircase(acceptance: float) -> None:
     """A pass over 4 tokens is the cheapest one: 3 are drafted."""
-    assert taught(Pace(costs(STAIRCASE, 12)), acceptance).length(100) == 3
+    assert taught(Pace(costs(STAIRCASE, 12)), acceptance).next_length(100) == 3
 
 
 def test_flat_batches_and_good_drafts_make_long_ones() -> None:
-    lengths = [taught(Pace(costs(FLAT, 2)), acceptance).length(100) for acceptance in (0.5, 0.8, 0.95)]
+    lengths = [taught(Pace(costs(FLAT, 2)), acceptance).next_length(100) for acceptance in (0.5, 0.8, 0.95)]
     assert lengths == sorted(lengths)
     assert lengths[0] >= 3
     assert lengths[-1] >= 12
@@ -101,15 +103,15 @@ def test_flat_batches_and_good_drafts_make_long_ones() -> None:
 
 def test_a_length_keeps_to_the_room() -> None:
     pace = taught(Pace(costs(FLAT, 2)), 0.95)
-    assert pace.length(2) <= 2
-    assert pace.length(0) == 0
-    assert Pace(Costs()).length(2) == 2
+    assert pace.next_length(2) <= 2
+    assert pace.next_length(0) == 0
+    assert Pace(Costs()).next_length(2) == 2
 
 
 def test_where_drafting_loses_it_is_off_but_for_a_probe_now_and_then() -> None:
     """A drafter as dear as the verifier cannot win."""
     pace = taught(Pace(costs(FLAT, 100)), 0.8)
-    lengths = [pace.length(100) for _ in range(1000)]
+    lengths = [pace.next_length(100) for _ in range(1000)]
     tries = [i for i, length in enumerate(lengths) if length > 0]
     assert tries == [15, 47, *range(111, 1000, 64)]  # rarer and rarer, but not too rare
     assert (pace.off, pace.probes) == (1000 - len(tries), len(tries))
@@ -117,19 +119,19 @@ def test_where_drafting_loses_it_is_off_but_for_a_probe_now_and_then() -> None:
 
 def test_a_drafter_that_became_good_is_used_again() -> None:
     pace = taught(Pace(costs(FLAT, 10)), 0.02)
-    assert [pace.length(100) for _ in range(15)] == [0] * 15
-    assert pace.length(100) > 0
-    assert taught(pace, 0.9).length(100) > 0
-    assert taught(pace, 0.9).length(100) > 0
+    assert [pace.next_length(100) for _ in range(15)] == [0] * 15
+    assert pace.next_length(100) > 0
+    assert taught(pace, 0.9).next_length(100) > 0
+    assert taught(pace, 0.9).next_length(100) > 0
 
 
 def test_a_wrong_drafter_is_switched_off() -> None:
-    assert taught(Pace(costs(STAIRCASE, 12)), 0.02).length(100) == 0
+    assert taught(Pace(costs(STAIRCASE, 12)), 0.02).next_length(100) == 0
 
 
 def test_a_free_drafter_needs_no_costs_of_its_own() -> None:
     table = Costs({"full": {k: v / 1000 for k, v in FLAT.items()}})
-    assert taught(Pace(table, free=True), 0.9).length(100) == 16
+    assert taught(Pace(table, free=True), 0.9).next_length(100) == 16
     assert not Pace(table).knows
 
 
@@ -147,7 +149,7 @@ def slim_pace() -> Pace:
     pace = Pace(costs(FLAT, 5, slim={1: 50, 32: 60}, resume={1: 60, 32: 70}), routes=("slim", "full"))
     for route in ("slim", "full"):
         taught(pace, 0.8, route=route)
-    pace.length(100)
+    pace.next_length(100)
     for _ in range(200):
         pace.observe_slim([0.99, 0.98], False, True)
         pace.observe_slim([0.99, 0.3], True, True)
@@ -156,18 +158,17 @@ def slim_pace() -> Pace:
 
 def test_a_sure_draft_goes_to_the_slim_tier_and_an_unsure_one_to_the_full_one_at_once() -> None:
     pace = slim_pace()
-    assert pace.slim_first([0.99, 0.99, 0.98], 3, 0)
-    assert not pace.slim_first([0.99, 0.3, 0.98], 3, 0)
-    assert pace.full_first == 1
+    assert pace.choose_route([0.99, 0.99, 0.98], 3, 0) == "slim"
+    assert pace.choose_route([0.99, 0.3, 0.98], 3, 0) == "full"
 
 
 def test_the_slim_tier_is_tried_now_and_then_to_learn() -> None:
     pace = slim_pace()
-    tries = [pace.slim_first([0.3], 1, 0) for _ in range(100)]
-    assert tries.count(True) == 4
+    tries = [pace.choose_route([0.3], 1, 0) for _ in range(100)]
+    assert tries.count("slim") == 4
     for _ in range(200):
         pace.observe_slim([0.3], False, True)
-    assert pace.slim_first([0.3], 1, 0)
+    assert pace.choose_route([0.3], 1, 0) == "slim"
 
 
 def test_cells_that_wait_for_the_full_tier_count_against_it() -> None:
@@ -176,10 +177,10 @@ def test_cells_that_wait_for_the_full_tier_count_against_it() -> None:
     pace = Pace(table, routes=("slim", "full"))
     for route in ("slim", "full"):
         taught(pace, 0.8, route=route)
-    pace.length(100)
+    pace.next_length(100)
     for _ in range(20):
         pace.observe_slim([], True, True)
-    assert [pace.slim_first([], 3, pending) for pending in (0, 28)] == [False, True]
+    assert [pace.choose_route([], 3, pending) for pending in (0, 28)] == ["full", "slim"]
 
 
 def test_a_slim_tier_that_adds_no_token_of_its_own_is_worth_less() -> None:
@@ -200,20 +201,20 @@ def test_lengths_are_planned_for_the_tier_that_sees_drafts_first() -> None:
     taught(taught(pace, 0.9), 0.02, route="slim")
     for _ in range(300):
         pace.observe_slim([], True, True)
-    pace.length(100)
-    assert not pace.slim_first([], 3, 0)
-    assert pace.length(100) == taught(Pace(table), 0.9).length(100)
+    pace.next_length(100)
+    assert pace.choose_route([], 3, 0) == "full"
+    assert pace.next_length(100) == taught(Pace(table), 0.9).next_length(100)
 
 
 def test_a_budget_makes_a_new_engine_expect_that_wrong_tokens_are_let_through() -> None:
     strict, lenient = (Pace(costs(FLAT, 5), max_deviation=share) for share in (0.0, 0.12))
     assert lenient.acceptance["full"].of(0.1) > 2 * strict.acceptance["full"].of(0.1)
     assert strict.acceptance["full"].of(0.1) == pytest.approx(0.1)
-    assert lenient.length(100) > strict.length(100)
+    assert lenient.next_length(100) > strict.next_length(100)
 
 
 def test_without_costs_of_the_slim_tier_it_is_asked_first() -> None:
-    assert Pace(costs(FLAT, 5), routes=("slim", "full")).slim_first([0.1], 1, 0)
+    assert Pace(costs(FLAT, 5), routes=("slim", "full")).choose_route([0.1], 1, 0) == "slim"
 
 
 #
@@ -226,7 +227,7 @@ def test_a_draft_goes_on_while_the_drafter_is_sure_and_stops_when_it_is_not() ->
     for _ in range(300):
         pace.observe("full", [0.99], 1, 1)
         pace.observe("full", [0.1], 1, 0)
-    pace.length(100)
+    pace.next_length(100)
     assert pace.wants_more([0.99] * 5)
     assert not pace.wants_more([0.99, 0.1])
 
@@ -236,13 +237,13 @@ def test_a_cheaper_step_ahead_is_worth_a_token_more() -> None:
     pace = taught(Pace(costs(STAIRCASE, 12)), 0.8)
     for _ in range(300):
         pace.observe("full", [0.1], 1, 0)
-    pace.length(100)
+    pace.next_length(100)
     assert pace.wants_more([0.1, 0.1])
     assert not pace.wants_more([0.1, 0.1, 0.1])
 
 
 def test_acceptance_is_learned_by_class_of_confidence() -> None:
-    acceptance = Acceptance()
+    acceptance = AcceptanceRate()
     for _ in range(300):
         acceptance.observe([0.95, 0.3], 2, 1)  # the sure one right, the unsure one wrong
     assert acceptance.of(0.95) > 0.99
@@ -251,7 +252,7 @@ def test_acceptance_is_learned_by_class_of_confidence() -> None:
 
 
 def test_tokens_behind_a_rejected_one_say_nothing() -> None:
-    acceptance = Acceptance()
+    acceptance = AcceptanceRate()
     for _ in range(300):
         acceptance.observe([0.95, 0.5, 0.5], 3, 0)
     assert acceptance.of(0.95) < 0.01
@@ -367,12 +368,12 @@ def test_a_draft_model_that_was_never_used_is_said_to_be_and_why() -> None:
 def test_a_slim_tier_that_lets_more_through_is_worth_more_than_it_saves() -> None:
     """It may cost more than the full one, if it keeps drafts that the full one would end."""
     table = costs(FLAT, 5, slim={1: 90, 32: 120}, resume={1: 60, 16: 80, 32: 100})
-    for kept, first in ((0.95, True), (0.5, False)):
+    for kept, first in ((0.95, "slim"), (0.5, "full")):
         pace = taught(taught(Pace(table, routes=("slim", "full")), 0.5), kept, route="slim")
         for _ in range(100):
             pace.observe_slim([], False, True)
-        pace.length(100)
-        assert pace.slim_first([], 8, 0) == first
+        pace.next_length(100)
+        assert pace.choose_route([], 8, 0) == first
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

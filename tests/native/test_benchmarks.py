@@ -18,10 +18,11 @@ import pytest
 import tiny
 
 from via_sd_local.engine.engine import Engine
-from via_sd_local.engine.generation import Step
+from via_sd_local.engine.steps import Step
 from via_sd_local.runtime.fingerprint import Fingerprint
 from via_sd_local.runtime.model import Model
-from via_sd_local.tiers.drafter import ModelDrafter, PromptLookup
+from via_sd_local.tiers.model_drafter import ModelDrafter
+from via_sd_local.tiers.prompt_lookup import PromptLookup
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))  # as `python bench/NAME.py` does
@@ -82,7 +83,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[Run]:
         held = [len(self.verifier.cells)]
         for drafter in self.drafters:
             if isinstance(drafter, ModelDrafter):
-                held.append(len(drafter._tracked.cells))
+                held.append(len(drafter.cache.cells))
             elif isinstance(drafter, PromptLookup):
                 held.append(len(drafter._text))
         seen.append(Run(id(self), tuple(prompt), tuple(held)))

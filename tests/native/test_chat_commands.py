@@ -13,7 +13,7 @@ from conversations import Talking, ask, converse
 from via_sd_local.chat.commands import COMMANDS, completions, help_text, is_command
 from via_sd_local.chat.conversation import Conversation
 from via_sd_local.chat.reader import Discarded
-from via_sd_local.engine.generation import Tier
+from via_sd_local.engine.steps import Tier
 from via_sd_local.sampling.sampler import SamplingParams
 from via_sd_local.session.settings import MODES
 

@@ -16,14 +16,15 @@ from via_sd_local.chat.baseline import PlainSpeed
 from via_sd_local.chat.conversation import Conversation
 from via_sd_local.chat.dialogue import Dialogue
 from via_sd_local.chat.status import status_line
-from via_sd_local.engine.generation import Tier
 from via_sd_local.engine.stats import Stats
+from via_sd_local.engine.steps import Tier
 from via_sd_local.errors import ModelError
 from via_sd_local.runtime.chat_format import ChatFormat
 from via_sd_local.sampling.sampler import SamplingParams
 from via_sd_local.session.session import Session
 from via_sd_local.session.settings import Settings
-from via_sd_local.tiers import verifier as tiers
+from via_sd_local.tiers import cache
+from via_sd_local.tiers.verifier import Verifier
 
 talking, tiny_path = conversations.talking, conversations.tiny_path
 
@@ -111,12 +112,12 @@ def test_an_interrupted_answer_is_kept_as_far_as_it_came(
     verifier = dialogue.session.engine.verifier
     original, passes = verifier.full, 0
 
-    def interrupted(*args: Any) -> Any:
+    def interrupted(*args: Any, **options: Any) -> Any:
         nonlocal passes
         passes += 1
         if passes == interrupted_pass + 1:
             raise KeyboardInterrupt
-        return original(*args)
+        return original(*args, **options)
 
     monkeypatch.setattr(verifier, "full", interrupted)
     read: list[str] = []
@@ -244,22 +245,22 @@ def test_plain_speed_is_that_of_full_passes_of_one_token_now(
     ask(dialogue, "the sea the sea the sea")
     verifier = dialogue.session.engine.verifier
     assert verifier.n_full < verifier.n_kv
-    cells, recorder = list(verifier.cells), verifier.recorder
+    cells = list(verifier.cells)
     passes = record_passes(verifier, monkeypatch)
     clock = iter([0.0, 9.0, 0.0, 9.0, 0.0, 0.5, 0.0, 0.25, 0.0, 7.0])
-    monkeypatch.setattr(tiers, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    monkeypatch.setattr(cache, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     speed = PlainSpeed()
     assert speed.tokens_per_second(verifier) == 2.0  # the median of all but the first
     assert passes[1:] == [1, 1, 1, 1]  # before, what the slim tier had decided
     assert speed.tokens_per_second(verifier) == 2.0
     assert len(passes) == 5  # known
     monkeypatch.undo()
-    assert (verifier.cells, verifier.n_full, verifier.recorder) == (cells, len(cells), recorder)
+    assert (verifier.cells, verifier.n_full) == (cells, len(cells))
     verifier.full([1] * 300, 1)
     assert speed.tokens_per_second(verifier) != 2.0
 
 
-def record_passes(verifier: tiers.Verifier, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def record_passes(verifier: Verifier, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of the passes from now on."""
     passes: list[int] = []
     for name in ("decode", "decode_embeddings"):

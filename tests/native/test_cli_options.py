@@ -15,8 +15,9 @@ from via_sd_local.cli.placement_options import DRAFT, NAMES, VERIFIER
 from via_sd_local.cli.program import build_parser
 from via_sd_local.runtime.context import Context
 from via_sd_local.runtime.model import Model
-from via_sd_local.tiers import drafter as drafters
 from via_sd_local.tiers import verifier as tiers
+from via_sd_local.tiers.drafter import Draft
+from via_sd_local.tiers.model_drafter import ModelDrafter
 
 answer, files, run = commands.answer, commands.files, commands.run
 
@@ -179,15 +180,15 @@ def test_a_drafter_that_fails_does_not_end_the_answer(
     answer: Run, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[int] = []
-    original = drafters.ModelDrafter.propose
+    original = ModelDrafter.propose
 
-    def fail_later(self: drafters.ModelDrafter, text: list[int], limit: int, *more: Any) -> drafters.Draft:
+    def fail_later(self: ModelDrafter, text: list[int], limit: int, *more: Any) -> Draft:
         calls.append(limit)
         if len(calls) > 1:
             raise RuntimeError("out of ideas")
         return original(self, text, limit, *more)
 
-    monkeypatch.setattr(drafters.ModelDrafter, "propose", fail_later)
+    monkeypatch.setattr(ModelDrafter, "propose", fail_later)
     result = answer("--draft", files / "llama.gguf", "--json")
     assert result.status == 0
     assert result.err == "warning: the drafter failed (out of ideas); going on without drafts\n"

@@ -14,7 +14,7 @@ import pytest
 from commands import MODES, PROMPT, Run, assert_refused, greedy, spawn
 
 from via_sd_local import cli
-from via_sd_local.tiers import verifier as tiers
+from via_sd_local.tiers.cache import TokenCache
 
 answer, files, run = commands.answer, commands.files, commands.run
 
@@ -181,7 +181,7 @@ def test_more_threads_than_llama_cpp_can_have_are_refused(run: Run, files: Path,
     def stop(*_args: object, **_options: object) -> None:
         raise AssertionError("reached llama.cpp")
 
-    monkeypatch.setattr(tiers.TokenCache, "_probe_rewind", stop)
+    monkeypatch.setattr(TokenCache, "_probe_rewind", stop)
     assert_refused(run("complete", "--verifier", files / "llama.gguf", "--prompt", "x", "--threads", 10**6), "threads")
 
 

@@ -14,14 +14,13 @@ import pytest
 import tiny
 from fakes import RandomLanguage, fake_model_drafter, fake_verifier, passes
 
-from via_sd_local import binding
 from via_sd_local.binding import llama
 from via_sd_local.engine.engine import Engine
 from via_sd_local.interrupts import interrupted, interrupts_after
 from via_sd_local.runtime.context import Context
 from via_sd_local.runtime.model import Model
 from via_sd_local.tiers import verifier as tiers
-from via_sd_local.tiers.drafter import ModelDrafter
+from via_sd_local.tiers.model_drafter import ModelDrafter
 from via_sd_local.tiers.verifier import Verifier
 
 LLAMA = tiny.spec("llama")
@@ -219,7 +218,7 @@ def test_an_inner_block_leaves_ctrl_c_to_the_outer_one() -> None:
 def test_another_threads_passes_are_not_touched_by_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bool] = []
     with monkeypatch.context() as patch:
-        patch.setattr(binding.signal, "signal", lambda *_args: seen.append(True))
+        patch.setattr(signal, "signal", lambda *_args: seen.append(True))
 
         def work() -> None:
             verifier = fake_verifier(RandomLanguage(seed=1))

@@ -17,7 +17,9 @@ from via_sd_local.runtime.model import Model
 from via_sd_local.sampling.chain import make_sampler
 from via_sd_local.sampling.json_schema import grammar_of
 from via_sd_local.sampling.sampler import SamplingParams
-from via_sd_local.tiers.drafter import Drafter, ModelDrafter, PromptLookup
+from via_sd_local.tiers.drafter import Drafter
+from via_sd_local.tiers.model_drafter import ModelDrafter
+from via_sd_local.tiers.prompt_lookup import PromptLookup
 from via_sd_local.tiers.verifier import Verifier
 
 PLACE = {

@@ -97,19 +97,21 @@ def interleave(tiers: Verifier, reference: Reference, seed: int, tolerance: floa
     """Random passes and rewinds, each full one compared; returns the kinds of passes."""
     random = np.random.default_rng(seed)
     kinds: list[str] = []
-    tiers.recorder = lambda kind, _tokens, _seconds: kinds.append(kind)
+
+    def record(kind: str, _tokens: int, _seconds: float) -> None:
+        kinds.append(kind)
 
     def tokens(n: int) -> list[int]:
         return [int(token) for token in random.integers(259, 320, n)]
 
     cells = tokens(50)  # three windows of 16
-    assert np.array_equal(tiers.full(cells, 1), reference.full(cells, 1))
+    assert np.array_equal(tiers.full(cells, 1, recorder=record), reference.full(cells, 1))
 
     for _ in range(60):
         action = random.choice(["slim", "slim", "slim", "resume", "full", "rewind"])
         if action == "slim" and len(cells) < 200:
             new = tokens(int(random.integers(1, 6)))
-            slim = tiers.slim(new)
+            slim = tiers.slim(new, recorder=record)
             assert slim.shape == (len(new), tiers.model.n_vocab)
             cells += new
         elif action == "rewind":
@@ -124,7 +126,7 @@ def interleave(tiers: Verifier, reference: Reference, seed: int, tolerance: floa
                 continue
             rows = int(random.integers(1, pending + len(new) + 1))
             cells += new
-            difference = np.abs(tiers.full(new, rows) - reference.full(cells, rows)).max()
+            difference = np.abs(tiers.full(new, rows, recorder=record) - reference.full(cells, rows)).max()
             assert difference <= tolerance, (float(difference), action, pending, len(new), rows)
             assert tiers.n_full == tiers.n_kv == len(cells)
         assert tiers.cells == cells
@@ -142,16 +144,20 @@ def test_resume_equals_the_full_pass_on_real_models(
     prompt = model.tokenize_prompt("In the beginning the city had only one bridge, and the river")
     block = model.tokenize(" was wide there.", add_special=False)
     resuming, plain = verifier(model, mask), verifier(model, mask, resume=False)
-    kinds: list[str] = []
-    resuming.recorder = lambda kind, _tokens, _seconds: kinds.append(kind)
+    kinds: list[list[str]] = []
     logits = []
     for tiers in (resuming, plain):
-        tiers.full(prompt, 1)
-        slim = tiers.slim(block).copy()
-        full = tiers.full([], len(block)).copy()
+        kinds.append([])
+
+        def record(kind: str, _tokens: int, _seconds: float, kinds: list[str] = kinds[-1]) -> None:
+            kinds.append(kind)
+
+        tiers.full(prompt, 1, recorder=record)
+        slim = tiers.slim(block, recorder=record).copy()
+        full = tiers.full([], len(block), recorder=record).copy()
         assert np.abs(slim - full).max() > 0.1
         logits.append(full)
-    assert kinds == ["full", "slim", "resume"]
+    assert kinds == [["full", "slim", "resume"], ["full", "slim", "full"]]
     assert np.array_equal(*logits)
 
 

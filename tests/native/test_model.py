@@ -18,7 +18,7 @@ from via_sd_local.interrupts import interrupts_after
 from via_sd_local.runtime.context import Context
 from via_sd_local.runtime.model import Model
 from via_sd_local.runtime.vocabulary import check_vocabulary
-from via_sd_local.tiers.drafter import ModelDrafter
+from via_sd_local.tiers.model_drafter import ModelDrafter
 
 LLAMA = tiny.spec("llama")
 Make = Callable[..., Model]

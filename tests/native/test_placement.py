@@ -25,7 +25,7 @@ from via_sd_local.runtime.model import Model
 from via_sd_local.runtime.placement import DEFAULT, FLASH_ATTN, Placement, parse_shares
 from via_sd_local.session.session import Session
 from via_sd_local.session.settings import Settings
-from via_sd_local.tiers.drafter import ModelDrafter
+from via_sd_local.tiers.model_drafter import ModelDrafter
 
 files, run, answer = commands.files, commands.run, commands.answer
 Make = Callable[..., Model]

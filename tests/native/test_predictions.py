@@ -14,7 +14,7 @@ from profiles_made import level
 from test_benchmarks import load
 
 from via_sd_local.engine.engine import Engine
-from via_sd_local.engine.generation import Step
+from via_sd_local.engine.steps import Step
 from via_sd_local.profiles.machine import machine
 from via_sd_local.profiles.profile import CostTable, Speeds
 from via_sd_local.runtime.fingerprint import Fingerprint

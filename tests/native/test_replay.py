@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tiny
 
+from via_sd_local.arrays import Floats
 from via_sd_local.calibration.recording import Recording, record
 from via_sd_local.calibration.replay import replay
 from via_sd_local.engine.costs import Costs
@@ -21,8 +22,10 @@ from via_sd_local.engine.policy import Mode, Policy
 from via_sd_local.errors import ModelError
 from via_sd_local.mask import LayerMask
 from via_sd_local.runtime.model import Model
-from via_sd_local.tiers.drafter import Draft, Drafter, Hints, ModelDrafter
-from via_sd_local.tiers.verifier import Recorder, Verifier
+from via_sd_local.tiers.cache import Recorder, ignore
+from via_sd_local.tiers.drafter import Draft, Drafter, Hints
+from via_sd_local.tiers.model_drafter import ModelDrafter
+from via_sd_local.tiers.verifier import Verifier
 
 PROMPTS = ([1, 2, 3], [4, 5, 6, 7], [8])
 COSTS = Costs({"full": {1: 10, 4: 12, 16: 24}, "slim": {1: 5, 4: 6, 16: 12}, "resume": {1: 6, 16: 18}, "draft": {1: 1}})
@@ -136,18 +139,36 @@ def passes_of(bench: Bench, policy: Policy) -> dict[str, dict[int, int]]:
 
         return count
 
+    class CountedVerifier(Verifier):
+        """Reports to one more recorder."""
+
+        def __init__(self) -> None:
+            self.__dict__ = bench.verifier.__dict__
+
+        def full(
+            self,
+            tokens: Sequence[int],
+            rows: int,
+            kind: str = "full",
+            *,
+            recorder: Recorder = ignore,
+            resume: bool = True,
+        ) -> Floats:
+            return super().full(tokens, rows, kind, recorder=counted(recorder), resume=resume)
+
+        def slim(self, tokens: Sequence[int], *, recorder: Recorder = ignore) -> Floats:
+            return super().slim(tokens, recorder=counted(recorder))
+
     class Counted(Drafter):
         reports_passes = True
 
         def propose(self, text: Sequence[int], limit: int, hints: Hints) -> Draft:
             return bench.drafter.propose(text, limit, replace(hints, recorder=counted(hints.recorder)))
 
-    engine = Engine(bench.verifier, Counted(), policy)
+    engine = Engine(CountedVerifier(), Counted(), policy)
     for answer in bench.answers:
         bench.verifier.reset()
         steps = engine.generate(answer.prompt_tokens, max_tokens=len(answer.tokens))
-        next(steps)
-        bench.verifier.recorder = counted(bench.verifier.recorder)
         list(steps)
     return counts
 

@@ -45,25 +45,25 @@ def test_a_dearer_resume_becomes_a_full_pass_with_the_same_text(mode: Mode) -> N
 
 def test_the_dearer_way_is_tried_now_and_then() -> None:
     choice = ResumeChoice(DEAR)
-    assert [n for n in range(1, 200) if choice(4)] == [64, 128, 192]
+    assert [n for n in range(1, 200) if choice.should_resume(4)] == [64, 128, 192]
 
 
 def test_the_choice_is_made_by_the_number_of_tokens() -> None:
     """A round trip costs the same for any number of tokens; what resuming saves grows with them."""
     choice = ResumeChoice(Costs({"full": {1: 1.0, 32: 3.0}, "resume": {1: 1.5, 32: 2.0}}))
-    assert [choice(n) for n in (1, 4, 16, 32)] == [False, False, True, True]
+    assert [choice.should_resume(n) for n in (1, 4, 16, 32)] == [False, False, True, True]
 
 
 def test_without_both_costs_it_resumes() -> None:
-    assert ResumeChoice(Costs())(4)
-    assert ResumeChoice(Costs({"full": {1: 1.0}}))(4)
+    assert ResumeChoice(Costs()).should_resume(4)
+    assert ResumeChoice(Costs({"full": {1: 1.0}})).should_resume(4)
 
 
 def test_the_plan_counts_the_cheaper_way() -> None:
     def checking(costs: Costs) -> float:
         for n, seconds in ((1, 0.5), (32, 0.7)):
             costs.observe("slim", n, seconds)
-        return Pace(costs, routes=("slim", "full"))._checking("slim", 3, 0, 1.0)
+        return Pace(costs, routes=("slim", "full"))._verifying("slim", 3, 0, 1.0)
 
     table = {"full": {1: 1.0, 32: 1.3}}
     by_full = checking(Costs(table))
@@ -88,7 +88,7 @@ def test_on_a_device_costs_are_measured_though_drafts_have_a_fixed_length(
     monkeypatch.setattr(session, "costs_of", lambda *_parts: DEAR)
     settings = Settings(tiny_file, drafter="lookup", mask="2-3", mode="exact", draft_tokens=3, threads=1)
     with session.Session(settings) as opened:
-        assert opened.engine.verifier.resume_pays(4) != measured
+        assert opened.engine.resume_choice.should_resume(4) != measured
 
 
 @pytest.fixture

@@ -17,10 +17,13 @@ from via_sd_local.engine.policy import Mode, Policy
 from via_sd_local.errors import NativeError
 from via_sd_local.mask import LayerMask
 from via_sd_local.runtime.model import Model
-from via_sd_local.tiers.drafter import Draft, Drafter, ModelDrafter, PromptLookup
+from via_sd_local.tiers.cache import TokenCache
+from via_sd_local.tiers.drafter import Draft, Drafter
 from via_sd_local.tiers.llama_cpp_drafter import LlamaDraftModelDrafter
+from via_sd_local.tiers.model_drafter import ModelDrafter
+from via_sd_local.tiers.prompt_lookup import PromptLookup
 from via_sd_local.tiers.self_drafter import SelfDrafter
-from via_sd_local.tiers.verifier import TokenCache, Verifier
+from via_sd_local.tiers.verifier import Verifier
 
 
 def failing(tracked: TokenCache, monkeypatch: pytest.MonkeyPatch, nth: int | None) -> list[int]:
@@ -64,7 +67,7 @@ def test_a_draft_models_memory_that_cannot_forget_is_filled_again(
 ) -> None:
     language, other = RandomLanguage(8), RandomLanguage(9)
     drafter, fresh = fakes.fake_model_drafter(other), fakes.fake_model_drafter(other)
-    failed = failing(drafter._tracked, monkeypatch, nth)
+    failed = failing(drafter.cache, monkeypatch, nth)
     for prompt in (PROMPT, [1, 2, 5, 6], PROMPT):
         engine = build(language, Mode.SD, drafter)
         assert tokens_of(engine, prompt, max_tokens=30) == expected_text(language, prompt, 30)
@@ -128,8 +131,12 @@ def test_a_cache_that_was_filled_again_is_the_one_before(
         n = tiers.n_kv
         assert tiers.n_full == min(n, 600)
         kinds: list[str] = []
-        tiers.recorder = lambda kind, _tokens, _seconds, kinds=kinds: kinds.append(kind)
-        logits.append([tiers.slim(text[n : n + 3]).copy(), tiers.full([], n + 3 - tiers.n_full).copy()])
+
+        def record(kind: str, _tokens: int, _seconds: float, kinds: list[str] = kinds) -> None:
+            kinds.append(kind)
+
+        slim = tiers.slim(text[n : n + 3], recorder=record).copy()
+        logits.append([slim, tiers.full([], n + 3 - tiers.n_full, recorder=record).copy()])
         assert kinds == ["slim", "resume"]
         assert tiers.cells == text[: n + 3]
         assert len(failed) == fails

@@ -75,19 +75,21 @@ def test_a_split_model_has_the_local_models_logits(
     )
     assert remote.why_no_resume == local.why_no_resume
     kinds: list[str] = []
-    remote.recorder = lambda kind, _tokens, _seconds: kinds.append(kind)
 
     def both(run: Callable[[Verifier], Any]) -> None:
         assert np.array_equal(run(remote).copy(), run(local))
 
-    both(lambda tiers: tiers.full(PROMPT, len(PROMPT)))
+    def record(kind: str, _tokens: int, _seconds: float) -> None:
+        kinds.append(kind)
+
+    both(lambda tiers: tiers.full(PROMPT, len(PROMPT), recorder=record))
     for n in (1, 3, 2):
         block = PROMPT[:n]
         if mask:
-            both(lambda tiers, block=block: tiers.slim(block))
-            both(lambda tiers: tiers.full([], 1))
-            both(lambda tiers, block=block: tiers.slim(block))
-        both(lambda tiers, block=block: tiers.full(block, len(block)))
+            both(lambda tiers, block=block: tiers.slim(block, recorder=record))
+            both(lambda tiers: tiers.full([], 1, recorder=record))
+            both(lambda tiers, block=block: tiers.slim(block, recorder=record))
+        both(lambda tiers, block=block: tiers.full(block, len(block), recorder=record))
         for tiers in (remote, local):
             tiers.rewind(tiers.n_kv - 1)
     assert set(kinds) == ({"full", "slim", "resume"} if mask else {"full"})

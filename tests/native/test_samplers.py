@@ -16,7 +16,9 @@ from via_sd_local.engine.policy import Mode, Policy
 from via_sd_local.runtime.model import Model
 from via_sd_local.sampling.chain import ChainSampler, make_sampler
 from via_sd_local.sampling.sampler import SamplingParams, TemperatureSampler
-from via_sd_local.tiers.drafter import Drafter, ModelDrafter, PromptLookup
+from via_sd_local.tiers.drafter import Drafter
+from via_sd_local.tiers.model_drafter import ModelDrafter
+from via_sd_local.tiers.prompt_lookup import PromptLookup
 from via_sd_local.tiers.verifier import Verifier
 
 LLAMA = tiny.spec("llama")

@@ -16,7 +16,8 @@ from via_sd_local.runtime.placement import Placement
 from via_sd_local.session.request import AUTO, ModelSpec
 from via_sd_local.session.session import Session
 from via_sd_local.session.settings import Settings
-from via_sd_local.tiers.drafter import ModelDrafter, PromptLookup
+from via_sd_local.tiers.model_drafter import ModelDrafter
+from via_sd_local.tiers.prompt_lookup import PromptLookup
 
 LLAMA = tiny.spec("llama")
 PROMPT = [1, *range(260, 290)]

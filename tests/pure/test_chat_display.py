@@ -18,7 +18,7 @@ DRIVER = """
 import json, sys
 from via_sd_local.session.text_steps import Piece
 from via_sd_local.chat.frontend import make_display
-from via_sd_local.engine.generation import Tier
+from via_sd_local.engine.steps import Tier
 
 display = make_display()
 for name, *arguments in json.loads(sys.argv[1]):

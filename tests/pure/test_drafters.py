@@ -12,7 +12,8 @@ from fakes import RandomLanguage, Script, expected_text, fake_model_drafter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from via_sd_local.tiers.drafter import Draft, Hints, PromptLookup
+from via_sd_local.tiers.drafter import Draft, Hints
+from via_sd_local.tiers.prompt_lookup import PromptLookup
 
 
 def looked_up(text: list[int], limit: int, *, smallest: int, largest: int) -> list[int]:
@@ -175,7 +176,7 @@ def test_a_model_draft_stays_within_its_context() -> None:
 
 def test_the_model_drafter_computes_only_what_is_new() -> None:
     drafter = fake_model_drafter(Script(list(range(12))))
-    seen = fakes.passes(drafter._tracked)
+    seen = fakes.passes(drafter.cache)
     seen.clear()
     counted: list[tuple[str, int]] = []
 
@@ -192,8 +193,8 @@ def test_the_model_drafter_computes_only_what_is_new() -> None:
 def test_closing_the_model_drafter_frees_its_context() -> None:
     drafter = fake_model_drafter(Script([0]))
     drafter.close()
-    assert isinstance(drafter._tracked.context, fakes.FakeContext)
-    assert drafter._tracked.context.closed
+    assert isinstance(drafter.cache.context, fakes.FakeContext)
+    assert drafter.cache.context.closed
 
 
 @pytest.mark.parametrize("least", [-0.1, 1.0, 1.5])

@@ -16,7 +16,7 @@ def run(one: Race, blocks: int, seconds: dict[str, float], noise: float = 0.0, s
     rng = np.random.default_rng(seed)
     chosen = []
     for _ in range(blocks):
-        chosen.append(one.choose())
+        chosen.append(one.next_choice())
         one.observe(chosen[-1], 3, seconds[chosen[-1]] * rng.uniform(1 - noise, 1 + noise))
     return chosen
 

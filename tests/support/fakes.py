@@ -14,17 +14,16 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
-from unittest import mock
 
 import numpy as np
 
 from via_sd_local.arrays import Floats
 from via_sd_local.mask import LayerMask
 from via_sd_local.sampling.sampler import SamplingParams, TemperatureSampler
-from via_sd_local.tiers import drafter as drafters
-from via_sd_local.tiers import verifier as tiers
-from via_sd_local.tiers.drafter import NO_HINTS, Draft, Hints, ModelDrafter
+from via_sd_local.tiers.cache import TokenCache
+from via_sd_local.tiers.drafter import NO_HINTS, Draft, Drafter, Hints
 from via_sd_local.tiers.llama_cpp_drafter import LlamaDraftModelDrafter
+from via_sd_local.tiers.model_drafter import ModelDrafter
 from via_sd_local.tiers.verifier import Verifier
 
 N_VOCAB = 12
@@ -200,8 +199,8 @@ def fake_verifier(
     """The real `Verifier` over a `FakeContext`; its set-up passes are forgotten."""
     model = FakeModel(language, eog=eog, can_rewind=can_rewind)
     layers = LayerMask.parse(mask, model.n_layer) if mask is not None else None
-    with mock.patch.object(tiers, "Context", FakeContext):
-        verifier = Verifier(model, n_ctx=n_ctx, mask=layers, resume=resume)  # type: ignore[arg-type]
+    context = FakeContext(model, n_ctx=n_ctx)
+    verifier = Verifier(model, n_ctx=n_ctx, mask=layers, resume=resume, context=context)  # type: ignore[arg-type]
     passes(verifier).clear()
     return verifier
 
@@ -209,18 +208,18 @@ def fake_verifier(
 def fake_model_drafter(language: Language, *, n_ctx: int = 64, min_confidence: float = 0.0) -> ModelDrafter:
     """The real `ModelDrafter` over a `FakeContext`; it drafts what the language's full tier says."""
     model = FakeModel(language)
-    with mock.patch.object(tiers, "Context", FakeContext):
-        return ModelDrafter(model, model, n_ctx=n_ctx, min_confidence=min_confidence)  # type: ignore[arg-type]
+    context = FakeContext(model, n_ctx=n_ctx)
+    return ModelDrafter(model, model, n_ctx=n_ctx, min_confidence=min_confidence, context=context)  # type: ignore[arg-type]
 
 
-def passes(tracked: tiers.TokenCache) -> list[tuple[str, int, int]]:
+def passes(tracked: TokenCache) -> list[tuple[str, int, int]]:
     """The passes of a verifier so far: kind, first position, number of tokens."""
     context = tracked.context
     assert isinstance(context, FakeContext)
     return context.passes
 
 
-class FakeDrafter(drafters.Drafter):
+class FakeDrafter(Drafter):
     """Drafts token by token with a function of the text, to the limit or to None; remembers what it was told."""
 
     name = "fake"

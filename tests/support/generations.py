@@ -11,9 +11,10 @@ from fakes import POISON, Language, fake_verifier
 
 from via_sd_local.engine.engine import Engine
 from via_sd_local.engine.gate import JointRule, Rule
-from via_sd_local.engine.generation import FinishReason, Step, Tier
 from via_sd_local.engine.policy import Mode, Policy
-from via_sd_local.tiers.drafter import Drafter, PromptLookup
+from via_sd_local.engine.steps import FinishReason, Step, Tier
+from via_sd_local.tiers.drafter import Drafter
+from via_sd_local.tiers.prompt_lookup import PromptLookup
 
 PROMPT = [1, 2, 3]
 JOINT = JointRule(0.5, 0.5)

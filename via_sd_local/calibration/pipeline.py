@@ -25,7 +25,7 @@ from ..runtime.memory_check import check_memory
 from ..runtime.model import Model
 from ..runtime.placement import DEFAULT
 from ..runtime.vocabulary import check_vocabulary
-from ..tiers.drafter import ModelDrafter
+from ..tiers.model_drafter import ModelDrafter
 from ..tiers.verifier import Verifier
 from .bars import Bars
 from .dimr.answers import RecordedAnswer, answers, from_json, to_json

@@ -14,7 +14,8 @@ import numpy as np
 from ..errors import ModelError
 from ..runtime.model import Model
 from ..runtime.vocabulary import check_vocabulary
-from ..tiers.verifier import TokenCache, Verifier
+from ..tiers.cache import TokenCache
+from ..tiers.verifier import Verifier
 from .top_logits import TopLogits
 
 BLOCK = 4  # tokens of a slim pass that attend to what slim passes computed; below are the full model's K/V

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import ne
-from pathlib import Path
-from typing import cast
 
 import numpy as np
 
@@ -19,10 +17,9 @@ from ..engine.costs import Costs
 from ..engine.engine import Engine
 from ..engine.policy import Mode, Policy
 from ..engine.stats import Stats
-from ..mask import LayerMask
-from ..runtime.model import Model
+from ..sampling.sampler import LogitsProcessor, Sampler, SamplingParams, TemperatureSampler
+from ..tiers.cache import Recorder, common_prefix, ignore
 from ..tiers.drafter import NO_HINTS, Draft, Drafter, Hints
-from ..tiers.verifier import Recorder, Verifier, common_prefix, ignore
 from .recording import Recorded, Recording
 from .top_logits import Tokens, TopLogits
 
@@ -123,62 +120,65 @@ def _tokens_of(answer: Recorded) -> Tokens:
     return known
 
 
-class _RecordedModel:
-    """What the engine asks of a model."""
+class _RecordedVerifier:
+    """An `EngineVerifier` without a cache: position i of the text (a one-token prompt, then the answer) shows row i."""
 
-    eog: frozenset[int] = frozenset()
-    path = Path("recording")
-    n_bytes = 1 << 40  # audits may look at every row
-
-    def __init__(self, n_vocab: int) -> None:
-        self.n_vocab = n_vocab
-
-
-class _RecordedContext:
+    name = "recording"
     n_ctx = 1 << 20
-
-
-class _RecordedVerifier(Verifier):
-    """Watermarks without a cache: position i of the text (a one-token prompt, then the answer) shows row i."""
+    n_batch = 1 << 20
+    n_bytes = 1 << 40  # audits may look at every row
+    end_tokens: frozenset[int] = frozenset()
+    can_rewind = True
+    has_slim_tier = True
 
     def __init__(self, tables: _Tables, clock: _Clock) -> None:
         self._tables, self._clock = tables, clock
-        self.model = cast(Model, _RecordedModel(tables.n_vocab))
-        self.context = _RecordedContext()  # type: ignore[assignment]
-        self.mask = LayerMask.parse("0", 1)
-        self.can_rewind = True
-        self.why_no_resume = None
-        self.resume_pays = lambda _tokens: True
-        self.recorder = ignore
-        self.cells: list[int] = []
+        self.n_vocab = tables.n_vocab
+        self.n_kv = 0
         self.n_full = 0
 
-    def full(self, tokens: Sequence[int], rows: int, kind: str = "full") -> Floats:
-        pending = self.n_kv - self.n_full
-        resumes = not tokens and pending > 0 and self._clock.costs.knows("resume") and self.resume_pays(pending)
-        self._clock.passed("resume" if resumes else kind, pending + len(tokens), self.recorder)
-        self.cells += tokens
+    @property
+    def can_resume(self) -> bool:
+        return self.n_kv > self.n_full and self._clock.costs.knows("resume")
+
+    def full(
+        self,
+        tokens: Sequence[int],
+        rows: int,
+        kind: str = "full",
+        *,
+        recorder: Recorder = ignore,
+        resume: bool = True,
+    ) -> Floats:
+        resumes = resume and not tokens and self.can_resume
+        self.n_kv += len(tokens)
+        self._clock.passed("resume" if resumes else kind, self.n_kv - self.n_full, recorder)
         self.n_full = self.n_kv
         return self._tables.full[self.n_kv - rows : self.n_kv]
 
-    def slim(self, tokens: Sequence[int]) -> Floats:
-        self._clock.passed("slim", len(tokens), self.recorder)
-        self.cells += tokens
+    def slim(self, tokens: Sequence[int], *, recorder: Recorder = ignore) -> Floats:
+        self._clock.passed("slim", len(tokens), recorder)
+        self.n_kv += len(tokens)
         assert self._tables.slim is not None
         return self._tables.slim[self.n_kv - len(tokens) : self.n_kv]
 
-    def rewind(self, n: int) -> None:
-        del self.cells[n:]
+    def rewind(self, n: int, recorder: Recorder = ignore) -> None:
+        self.n_kv = min(self.n_kv, n)
         self.n_full = min(self.n_full, n)
+
+    def reuse(self, tokens: Sequence[int], limit: int, known: int = 0, recorder: Recorder = ignore) -> int:
+        return 0
 
     def reset(self) -> None:
         self.rewind(0)
 
-    def reuse(self, tokens: Sequence[int], limit: int, known: int = 0) -> int:
-        return 0
+    def make_sampler(
+        self, params: SamplingParams, prompt: Sequence[int], processors: Sequence[LogitsProcessor]
+    ) -> Sampler:
+        return TemperatureSampler(params.temperature, params.seed)
 
     def close(self) -> None:
-        """It holds nothing."""
+        pass
 
 
 class _RecordedDrafter(Drafter):

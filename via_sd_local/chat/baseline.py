@@ -1,4 +1,4 @@
-"""What a token costs without drafts: full passes of one token, timed in this session at the context's own length."""
+"""The speed of plain decoding: full passes of one token, timed in this session at the present length of the text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import statistics
 from ..tiers.verifier import Verifier
 
 _PASSES = 3
-_SIMILAR = 256  # tokens of context by which a measurement may be off
+_SIMILAR = 256  # tokens of context within which a measurement still holds
 
 
 class PlainSpeed:
@@ -17,9 +17,9 @@ class PlainSpeed:
         self._measured: tuple[Verifier, int, float] | None = None
 
     def tokens_per_second(self, verifier: Verifier) -> float | None:
-        """Of full passes alone, sampling left out; None where passes cannot be taken back.
+        """Return the tokens a second of full passes alone, without sampling; None where the cache cannot be rewound.
 
-        Costs a few passes now and then. The cache holds the same text after, all of it computed by the full model.
+        Runs a few passes now and then. Afterwards the cache holds the same text, all of it computed by the full model.
         """
         n = verifier.n_kv
         if n < 2 or not verifier.can_rewind:
@@ -34,17 +34,12 @@ class PlainSpeed:
 
 
 def _seconds_of_a_pass(verifier: Verifier) -> float:
-    """The median over passes that compute the last token again, after one to warm up."""
+    """Return the median seconds of passes that compute the last token again, after one to warm up."""
+    if verifier.n_full < verifier.n_kv:
+        verifier.full([], 1)
     times: list[float] = []
-    recorder, verifier.recorder = verifier.recorder, lambda _kind, _tokens, seconds: times.append(seconds)
-    try:
-        if verifier.n_full < verifier.n_kv:
-            verifier.full([], 1)
-        last = verifier.cells[-1]
-        times.clear()
-        for _ in range(1 + _PASSES):
-            verifier.rewind(verifier.n_kv - 1)
-            verifier.full([last], 1)
-    finally:
-        verifier.recorder = recorder
+    last = verifier.cells[-1]
+    for _ in range(1 + _PASSES):
+        verifier.rewind(verifier.n_kv - 1)
+        verifier.full([last], 1, recorder=lambda _kind, _tokens, seconds: times.append(seconds))
     return max(statistics.median(times[1:]), 1e-9)

@@ -12,7 +12,7 @@ from ..runtime.chat_format import ChatFormat
 from ..sampling.sampler import SamplingParams
 from ..session.session import Session
 from ..session.text_steps import Piece, text_steps
-from ..tiers.verifier import common_prefix
+from ..tiers.cache import common_prefix
 from .conversation import Conversation
 
 LONG = 1000  # new tokens of a prompt from which on the user is told to wait

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..engine.generation import Tier
 from ..engine.stats import Stats
+from ..engine.steps import Tier
 
 _ENOUGH = 16  # tokens of an answer, for its speed to be compared
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..binding import import_llama_cpp
-from ..engine.generation import Step
 from ..engine.policy import Mode
+from ..engine.steps import Step
 from ..engine.watch import Watcher
 from ..errors import NativeError
 from ..sampling.sampler import LogitsProcessor, SamplingParams
 from ..session.session import Session
-from ..tiers.verifier import common_prefix
+from ..tiers.cache import common_prefix
 from .logit_rows import LogitRows
 from .pieces import Pieces, TokenizerPieces, VocabularyPieces
 from .request import Request

@@ -1,7 +1,7 @@
-"""What passes cost on this machine: seconds by kind and number of tokens, learned from passes as they happen.
+"""Costs of passes on this machine: seconds by kind of pass and number of tokens, learned from passes as they happen.
 
-A batch is not free on a CPU, and its cost is a staircase of the kernels (4 tokens can be cheaper than 3), so each size
-has its own median. Sizes that were not seen are interpolated.
+On a CPU the cost of a batch is a staircase of the kernels (4 tokens can be cheaper than 3), so each size has its own
+median. Sizes that were not seen are interpolated.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ from collections import defaultdict, deque
 from collections.abc import Mapping
 from typing import Any
 
-_RETRY = 64  # confirmations between tries of the dearer way
-KEPT = 9  # passes of a size that are remembered; their median stands up to a core that stalls now and then
+from .probing import ProbeSchedule
+
+_RETRY = 64  # decisions for the cheaper pass between probes of the dearer one
+KEPT = 9  # passes of a size that are remembered; a median of so many is robust against a core that stalls
 
 
 class Costs:
-    """Observations of passes; empty at first, or from `to_json`."""
+    """Medians of observed passes, in seconds, by kind (`full`, `slim`, `resume`, `draft`) and number of tokens."""
 
     def __init__(self, seconds: Mapping[str, Mapping[int, float]] | None = None) -> None:
-        """`seconds` by kind and size starts the table."""
-        self.frozen = False
+        """Start with the given seconds by kind and number of tokens, or with an empty table."""
+        self.frozen = False  # whether `observe` changes nothing
         self._passes: dict[str, dict[int, deque[float]]] = defaultdict(dict)
         self._medians: dict[str, dict[int, float]] = defaultdict(dict)
         for kind, sizes in (seconds or {}).items():
@@ -28,7 +30,7 @@ class Costs:
                 self.observe(kind, tokens, value)
 
     def observe(self, kind: str, tokens: int, seconds: float) -> None:
-        """A pass took so long; nothing is learned from it while the table is frozen."""
+        """Learn the seconds of one pass, unless the table is frozen."""
         if self.frozen:
             return
         passes = self._passes[kind].setdefault(tokens, deque(maxlen=KEPT))
@@ -36,13 +38,14 @@ class Costs:
         self._medians[kind][tokens] = statistics.median(passes)
 
     def knows(self, kind: str) -> bool:
-        """Whether any pass of this kind was seen."""
+        """Return whether any pass of this kind was observed."""
         return bool(self._medians.get(kind))
 
     def of(self, kind: str, tokens: int) -> float:
-        """Seconds of a pass of so many tokens; KeyError if no pass of this kind was seen.
+        """Return the seconds of a pass over `tokens` tokens; KeyError if no pass of this kind was observed.
 
-        Between known sizes linearly; above the largest at its cost per token; below the smallest at its cost.
+        Costs are interpolated linearly between observed sizes, proportional to the tokens above the largest one, and
+        constant below the smallest one.
         """
         medians = self._medians[kind]
         if tokens in medians:
@@ -60,38 +63,38 @@ class Costs:
         return medians[below] + share * (medians[above] - medians[below])
 
     def confirming(self, tokens: int) -> float:
-        """Seconds to have the full model compute so many tokens that the slim tier has seen; KeyError if unknown.
+        """Return the seconds of a full pass over tokens that the slim tier has seen; KeyError if none was observed.
 
-        By a resumed or by a full pass, whichever costs less: on a device the round trip of hidden states may cost more
-        than the layers that resuming saves.
+        The cheaper of a resumed and an ordinary full pass counts: on a device the round trip of hidden states may cost
+        more than the layers that resuming saves.
         """
         kinds = [kind for kind in ("resume", "full") if self.knows(kind)]
         return min(self.of(kind, tokens) for kind in kinds or ["full"])
 
     def to_json(self) -> dict[str, Any]:
-        """`{kind: {size: seconds}}`, medians."""
+        """Return the medians as `{kind: {tokens: seconds}}`."""
         return {kind: {str(size): value for size, value in sorted(row.items())} for kind, row in self._medians.items()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Mapping[str, float]]) -> Costs:
-        """The table from what `to_json` returned."""
+        """Return the table that `to_json` wrote."""
         return cls({kind: {int(size): value for size, value in row.items()} for kind, row in data.items()})
 
 
 class ResumeChoice:
-    """Whether a full pass over tokens that the slim tier has seen should resume from its hidden states.
+    """Chooses between a resumed and an ordinary full pass over tokens that the slim tier has seen.
 
-    It should while nothing else is known. Now and then the dearer way is tried, so that what is known of it stays true.
+    Resuming is chosen until both costs are known; then the cheaper pass, with a probe of the dearer one now and then.
     """
 
     def __init__(self, costs: Costs) -> None:
         self._costs = costs
-        self._dearer = 0
+        self._probes = ProbeSchedule(_RETRY)
 
-    def __call__(self, tokens: int) -> bool:
-        """For so many tokens."""
+    def should_resume(self, tokens: int) -> bool:
+        """Decide for a pass over so many tokens, and count the decision."""
         if not (self._costs.knows("resume") and self._costs.knows("full")):
             return True
-        cheaper = self._costs.of("resume", tokens) <= self._costs.of("full", tokens)
-        self._dearer += not cheaper
-        return cheaper or self._dearer % _RETRY == 0
+        if self._costs.of("resume", tokens) <= self._costs.of("full", tokens):
+            return True
+        return self._probes.decide()

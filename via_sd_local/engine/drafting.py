@@ -1,24 +1,24 @@
-"""The drafters of one generation: asked in turn, each at a pace of its own; one that fails is dropped."""
+"""The drafters of one generation: asked in turn, each with a pace of its own; a drafter that fails is dropped."""
 
 from __future__ import annotations
 
+import operator
 import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from operator import index as whole
 
 from ..sampling.sampler import Sampler
+from ..tiers.cache import Recorder
 from ..tiers.drafter import Draft, Drafter, Hints, always
-from ..tiers.verifier import Recorder
 from .pace import Pace
 from .policy import Policy
 from .stats import Stats
 
 
 class Drafting:
-    """Asks for drafts, checks them, and tells drafters, paces and statistics what became of them."""
+    """Asks drafters for drafts, checks the drafts, and tells drafters, paces and statistics what became of them."""
 
     def __init__(
         self,
@@ -29,24 +29,25 @@ class Drafting:
         n_vocab: int,
         recorder: Recorder,
     ) -> None:
-        """The drafters are asked in turn until one has a proposal; `recorder` is told of their passes.
+        """Ask the drafters in this order; `recorder` is told of their passes.
 
-        `paces` choose the lengths of drafts, one for each drafter; there are none where the policy fixes the lengths.
+        `paces` has the pace of each drafter, which chooses the lengths of its drafts, or is empty where the policy
+        fixes the lengths.
         """
         self.pace = paces[0] if paces else None  # of the drafter that made the last draft
-        self._drafters: list[Drafter | None] = [*drafters]  # None: it failed
+        self._drafters: list[Drafter | None] = [*drafters]  # None for a drafter that failed
         self._names = [drafter.name for drafter in drafters]
         self._paces = paces
         self._policy = policy
         self._stats = stats
         self._n_vocab = n_vocab
         self._recorder = recorder
-        self._seen = [0] * len(drafters)  # of the text that each drafter saw last, what was decided then
+        self._seen = [0] * len(drafters)  # by drafter: the tokens of the text it saw last that were decided then
 
     def propose(self, text: list[int], decided: int, room: int, sampler: Sampler) -> Draft:
-        """A draft of at most `room` tokens, by the first drafter that has one.
+        """Return a draft of at most `room` tokens from the first drafter that has one, else an empty draft.
 
-        The first `decided` tokens of the text will not change any more. `sampler` is what drafters are shown.
+        The first `decided` tokens of the text will not change any more. `sampler` is the sampler for the hints.
         """
         draft = Draft([])
         for index, drafter in enumerate(self._drafters):
@@ -59,9 +60,9 @@ class Drafting:
         return draft
 
     def observe(self, route: str | None, draft: Draft, accepted: int) -> None:
-        """Count what became of a draft, and tell those who learn from it.
+        """Count a draft and its accepted tokens, and let pace and drafter learn from them.
 
-        `route` is the tier that saw it first, None where that says nothing of the drafter.
+        `route` is the tier that saw the draft first; None where the outcome says nothing about the drafter.
         """
         if not draft.tokens:
             return
@@ -74,14 +75,14 @@ class Drafting:
                 drafter.observe(accepted)
 
     def _limit(self, index: int, room: int) -> int:
-        """How many tokens a drafter may propose."""
+        """Return how many tokens a drafter may propose."""
         if not self._paces:
             return min(self._policy.draft_tokens or room, room)
         pace = self._paces[index]
         probes = pace.probes
         later = range(index + 1, len(self._paces))
         others = [self._paces[i].promised(room) for i in later if self._drafters[i] is not None]
-        limit = pace.length(room, max(others)) if others else pace.length(room)
+        limit = pace.next_length(room, max(others, default=0.0))
         self._stats.pace["off"] += limit == 0 < room
         self._stats.pace["probes"] += pace.probes - probes
         return limit
@@ -89,27 +90,26 @@ class Drafting:
     def _ask(
         self, index: int, drafter: Drafter, text: list[int], limit: int, sampler: Sampler, unchanged: int
     ) -> Draft:
-        """One drafter's draft, checked."""
+        """Ask one drafter, and check its draft."""
         wants_more = self._paces[index].wants_more if self._paces else always
-        own = drafter.is_free or drafter.reports_passes  # else somebody else's, it may be
+        trusted = drafter.is_free or drafter.reports_passes  # others get a copy of the text, and are timed
         started = time.perf_counter()
         hints = Hints(sampler, wants_more, unchanged, self._recorder)
-        draft = drafter.propose(text if own else list(text), limit, hints)
+        draft = drafter.propose(text if trusted else list(text), limit, hints)
         seconds = time.perf_counter() - started
         draft = replace(self._checked(draft, limit), drafter=index)
-        if not own:
-            # a call is no pass of ours, but it costs time: as if each of its tokens had been one
+        if not trusted:
+            # the call counts as one pass per token, so that its time enters the costs
             for _ in range(max(len(draft.tokens), 1)):
                 self._recorder("draft", 1, seconds / max(len(draft.tokens), 1))
-        self._stats.drafted += len(draft.tokens)
         return draft
 
     def _checked(self, draft: Draft, limit: int) -> Draft:
-        """As much of the draft as was asked for; TypeError or ValueError if it is none."""
+        """Return the draft, cut to `limit` tokens; TypeError or ValueError if it is not a valid draft."""
         if not isinstance(draft, Draft):
             raise TypeError(f"it proposed {draft!r:.80}; it must return a Draft")
         draft = draft.cut(limit)
-        tokens = [whole(token) for token in draft.tokens]
+        tokens = [operator.index(token) for token in draft.tokens]
         if unknown := [token for token in tokens if not 0 <= token < self._n_vocab]:
             raise ValueError(f"it proposed token {unknown[0]}; the model has tokens 0 to {self._n_vocab - 1}")
         for name, values in (("confidences", draft.confidences), ("proposals", draft.proposals)):
@@ -121,7 +121,7 @@ class Drafting:
 
     @contextmanager
     def _may_fail(self, index: int) -> Iterator[None]:
-        """A drafter that raises is dropped for the rest of this answer, with a warning."""
+        """Drop a drafter that raises inside for the rest of the answer, with a warning."""
         try:
             yield
         except Exception as error:

@@ -1,28 +1,43 @@
-"""One verifier and one drafter, and the text that their caches hold: token ids in, steps of token ids out.
+"""One verifier and its drafters, and the text that their caches hold: token ids in, steps of token ids out.
 
 Four modes. `plain` asks the full verifier for every token. `sd` lets it check drafts. `exact` lets the slim verifier
 check and mend drafts first, and emits only what the full one confirms. `tiered` is VIA-SD's own: the slim verifier
-decides what it is sure of, so its text may differ from the full verifier's (it is lossy).
+decides what it is sure of, so the text may differ from the full verifier's (it is lossy).
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Generator, Sequence
-from typing import cast
+from typing import Generic, TypeVar, cast
 
-from ..sampling.chain import make_sampler
-from ..sampling.sampler import LogitsProcessor, SamplingParams
+from ..sampling.sampler import LogitsProcessor, Sampler, SamplingParams
 from ..tiers.drafter import Drafter
-from ..tiers.verifier import Verifier
 from .budget import DeviationBudget
 from .costs import Costs, ResumeChoice
-from .generation import Generation, Step
+from .decoder import BlockDecoder, DecodingState
+from .drafting import Drafting
+from .generation import Generation
+from .modes.exact import ExactDecoder
+from .modes.plain import PlainDecoder
+from .modes.sd import SdDecoder
+from .modes.tiered import TieredDecoder
 from .pace import Pace
+from .passes import Passes
 from .policy import Mode, Policy
 from .stats import Stats
+from .steps import Step
+from .verifier import EngineVerifier
 from .watch import Watcher
 
+V = TypeVar("V", bound=EngineVerifier)
+
+_DECODERS: dict[Mode, type[BlockDecoder]] = {
+    Mode.PLAIN: PlainDecoder,
+    Mode.SD: SdDecoder,
+    Mode.EXACT: ExactDecoder,
+    Mode.TIERED: TieredDecoder,
+}
 # the tiers that may see a draft first
 _ROUTES = {
     Mode.PLAIN: ("full",),
@@ -32,25 +47,24 @@ _ROUTES = {
 }
 
 
-class Engine:
+class Engine(Generic[V]):
     """Runs one generation at a time; starting another one ends the one before."""
 
     def __init__(
         self,
-        verifier: Verifier,
+        verifier: V,
         drafter: Drafter | Sequence[Drafter] | None = None,
         policy: Policy | None = None,
         costs: Costs | None = None,
     ) -> None:
         """Check that the parts can do what the mode needs; ValueError if one is missing.
 
-        A list of drafters (prompt lookup, then a model) is asked in turn until one has a proposal; each has its own
-        running acceptance, and one that promises less than those after it is passed over.
+        Several drafters (prompt lookup, then a model) are asked in turn until one has a proposal. Each has its own
+        running acceptance rate, and one that promises less than those after it is passed over. `costs` are known costs
+        of passes (`measure.costs_of`); without them, automatic draft lengths begin blind.
 
-        `costs` is what is known about passes (`measure.costs_of`); without it, automatic lengths begin blind.
-
-        A verifier whose memory cannot be rolled back (recurrent, hybrid) is run in mode `plain`, with a warning.
-        `close` closes the parts.
+        A verifier whose memory cannot be rolled back (recurrent, hybrid) runs in mode `plain`, with a warning. `close`
+        closes verifier and drafters.
         """
         policy = policy or Policy()
         if drafter is None:
@@ -63,12 +77,12 @@ class Engine:
                 raise ValueError(f"mode {policy.mode.value} needs a drafter: a draft model or prompt lookup")
             if not verifier.can_rewind:
                 warnings.warn(
-                    f"{verifier.model.path.name} cannot be rolled back (recurrent or hybrid): decoding without drafts",
+                    f"{verifier.name} cannot be rolled back (recurrent or hybrid): decoding without drafts",
                     RuntimeWarning,
                     stacklevel=2,
                 )
                 policy = Policy(Mode.PLAIN)
-            elif policy.mode in (Mode.EXACT, Mode.TIERED) and not verifier.mask:
+            elif policy.mode in (Mode.EXACT, Mode.TIERED) and not verifier.has_slim_tier:
                 raise ValueError(f"mode {policy.mode.value} needs a mask with at least one skipped sublayer")
         self.verifier = verifier
         self.policy = policy
@@ -77,20 +91,20 @@ class Engine:
         self._first_costs = costs.to_json()
         self.paces = self._make_paces(costs)
         self.budget = DeviationBudget(policy.max_deviation)
-        verifier.resume_pays = ResumeChoice(costs)
+        self.resume_choice = ResumeChoice(costs)
         self._generation = 0
         self._closed = False
 
     @property
     def why_no_drafts(self) -> str | None:
-        """Why a draft model was never used in the last generation; None if it was, or the text was short.
+        """The reason why the last generation had no drafts; None if it had, or was short.
 
-        Prompt lookup, which costs nothing, may find nothing; that is no news.
+        Prompt lookup alone, which costs nothing, may find nothing without a reason.
         """
         stats = self.stats
         if stats.drafted or stats.drafter_failed or stats.blocks < 8 or all(part.is_free for part in self.drafters):
             return None
-        if not self.verifier.can_rewind:  # it was said at the beginning
+        if not self.verifier.can_rewind:  # the constructor has warned already
             return None
         if any(pace.off for pace in self.paces):
             return "drafting would be slower than plain decoding here"
@@ -98,11 +112,11 @@ class Engine:
 
     @property
     def pace(self) -> Pace | None:
-        """The pace of the last drafter; None where lengths are fixed."""
+        """The pace of the last drafter; None where the policy fixes the lengths of drafts."""
         return self.paces[-1] if self.paces else None
 
     def _make_paces(self, costs: Costs) -> list[Pace]:
-        """One for each drafter, over the same costs."""
+        """Make one pace for each drafter, all over the same costs."""
         if self.policy.draft_tokens is not None:
             return []
         routes, lossy = _ROUTES[self.policy.mode], self.policy.mode is Mode.TIERED
@@ -110,14 +124,14 @@ class Engine:
         return [Pace(costs, routes=routes, free=drafter.is_free, max_deviation=budget) for drafter in self.drafters]
 
     def reset(self) -> None:
-        """Forget every text, and end the generation that runs; what was learned of costs and acceptance stays."""
+        """Forget every text, and end the running generation; learned costs and acceptance rates stay."""
         self._generation += 1
         self.verifier.reset()
         for drafter in self.drafters:
             drafter.reset()
 
     def release(self) -> None:
-        """End the generation that runs and begin no other; the parts stay open, for another engine."""
+        """End the running generation and start no other; verifier and drafters stay open, for another engine."""
         self._generation += 1
         self._closed = True
 
@@ -138,17 +152,28 @@ class Engine:
         watcher: Watcher | None = None,
         stops_at_end: bool = True,
     ) -> Generator[Step, None, None]:
-        """Decide what follows the prompt, at most `max_tokens` tokens (None: to the end of the context).
+        """Generate at most `max_tokens` tokens after the prompt (None: to the end of the context).
 
         The end-of-generation token is not among the tokens; without `stops_at_end` it is a token like any other.
-        `watcher` sees each token before it is committed, and may end the text with it or before it: what was drafted
-        beyond is dropped. Closing the iterator early leaves the engine usable; starting another generation ends this
-        one. `stats` counts the generation that was started last. Raises ValueError for a prompt that is empty, does not
-        fit, or has tokens that the model does not know.
+        `watcher` sees each token before it is committed, and may end the text with it or before it; drafts beyond are
+        dropped. Closing the iterator early leaves the engine usable; starting another generation ends this one. `stats`
+        counts the generation that was started last.
+
+        Raises ValueError for a prompt that is empty, does not fit, or has tokens outside the vocabulary.
         """
         if self._closed:
             raise ValueError("the engine has been closed")
-        n_ctx, n_vocab = self.verifier.context.n_ctx, self.verifier.model.n_vocab
+        self._check_prompt(prompt, max_tokens)
+        sampling = sampling or SamplingParams()
+        sampler = self.verifier.make_sampler(sampling, prompt, logits_processors)
+        self._generation += 1
+        current = self._generation
+        self.stats = Stats(self.policy.mode.value, prompt_tokens=len(prompt))
+        decoder = self._make_decoder(list(prompt), max_tokens, sampling, sampler, stops_at_end)
+        return Generation(decoder, watcher).run(lambda: self._generation == current)
+
+    def _check_prompt(self, prompt: Sequence[int], max_tokens: int | None) -> None:
+        n_ctx, n_vocab = self.verifier.n_ctx, self.verifier.n_vocab
         if not prompt:
             raise ValueError("the prompt is empty; it needs at least one token (the model's BOS, if it has one)")
         if len(prompt) > n_ctx:
@@ -156,35 +181,35 @@ class Engine:
         if max_tokens is not None and max_tokens < 0:
             raise ValueError(f"max_tokens is {max_tokens}; it must be 0 or larger, or None for no limit")
         if unknown := [token for token in prompt if not 0 <= token < n_vocab]:
-            raise ValueError(f"token {unknown[0]} of the prompt is none of the model's 0 to {n_vocab - 1}")
-        end = n_ctx if max_tokens is None else min(n_ctx, len(prompt) + max_tokens)
-        sampling = sampling or SamplingParams()
-        sampler = make_sampler(self.verifier.model, sampling, prompt, logits_processors)
-        # lengths by measured time must not show in a text that a seed is to reproduce
-        compares = bool(self.paces) and sampling.seed is not None
+            raise ValueError(f"token {unknown[0]} of the prompt is not in the vocabulary (0 to {n_vocab - 1})")
+
+    def _make_decoder(
+        self, text: list[int], max_tokens: int | None, sampling: SamplingParams, sampler: Sampler, stops_at_end: bool
+    ) -> BlockDecoder:
+        """Make the decoder of the mode for one generation.
+
+        With a seed, the text must not depend on timing: lengths of drafts that measured times choose must not show in
+        it, so drafts are compared with the target's own draws; and in mode `tiered`, where measurements also decide who
+        checks a draft, costs, paces and budget start afresh and the costs learn nothing.
+        """
+        verifier, stats = self.verifier, self.stats
         paces, budget = self.paces, self.budget
         if self.policy.mode is Mode.TIERED and sampling.seed is not None:
-            # nor, where it decides who checks a draft, must what other texts have taught
             costs = Costs.from_json(self._first_costs)
             costs.frozen = True
             paces, budget = self._make_paces(costs), DeviationBudget(self.policy.max_deviation)
-        self._generation += 1
-        mine = self._generation
-        self.stats = Stats(self.policy.mode.value, prompt_tokens=len(prompt))
+        passes = Passes(verifier, stats, paces[0].costs if paces else None, self.resume_choice)
         drafters = self.drafters if self.policy.mode is not Mode.PLAIN else ()
-        generation = Generation(
-            self.verifier,
-            drafters,
-            self.policy,
-            paces,
-            budget,
-            sampler,
-            compares,
-            self.stats,
-            list(prompt),
-            end,
-            watcher,
+        state = DecodingState(
+            text=text,
+            end=verifier.n_ctx if max_tokens is None else min(verifier.n_ctx, len(text) + max_tokens),
+            end_tokens=verifier.end_tokens if stops_at_end else frozenset(),
+            policy=self.policy,
+            passes=passes,
+            drafting=Drafting(drafters, paces, self.policy, stats, verifier.n_vocab, passes.record_draft),
+            sampler=sampler,
+            budget=budget,
+            stats=stats,
+            compares_draws=bool(self.paces) and sampling.seed is not None,
         )
-        if not stops_at_end:
-            generation.end_tokens = frozenset()
-        return generation.run(lambda: self._generation == mine)
+        return _DECODERS[self.policy.mode](state)

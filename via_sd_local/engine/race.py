@@ -1,53 +1,56 @@
-"""Which of several ways yields more tokens a second, by what each of them yielded lately."""
+"""Which of several alternatives yields more tokens a second, by what each of them yielded lately."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-_FIRST = 3  # blocks of each way, before any is preferred
-_SOONEST, _RAREST = 6, 32  # blocks between tries of the other ways: twice as many each time
-_FORGET = 0.9  # what an older block weighs beside a newer one of its way
+from .probing import ProbeSchedule
+
+_FIRST = 3  # blocks of each alternative before one of them is preferred
+_SOONEST, _RAREST = 6, 32  # blocks between probes of the alternatives that lose
+_FORGET = 0.9  # weight of an older block relative to the next newer one of the same alternative
 
 
 class Race:
-    """Running yields; nothing is assumed of the ways but that what they yielded says what they will yield."""
+    """Running yields of alternatives; the only assumption is that past yields predict future ones."""
 
-    def __init__(self, ways: Sequence[str]) -> None:
-        """The first of them are tried first."""
-        self._tokens = dict.fromkeys(ways, 0.0)
-        self._seconds = dict.fromkeys(ways, 0.0)
-        self._blocks = dict.fromkeys(ways, 0)
-        self._since_try = 0
-        self._try_after = _SOONEST
-        self._best: str | None = None  # at the last choice
+    def __init__(self, alternatives: Sequence[str]) -> None:
+        """The alternatives are tried in this order."""
+        self._tokens = dict.fromkeys(alternatives, 0.0)
+        self._seconds = dict.fromkeys(alternatives, 0.0)
+        self._blocks = dict.fromkeys(alternatives, 0)
+        self._probes = ProbeSchedule(_SOONEST, _RAREST)
+        self._preferred: str | None = None  # by the last choice; None until each alternative was tried `_FIRST` times
 
     @property
     def best(self) -> str:
-        """The way that yielded most."""
+        """The alternative with the highest rate."""
         return max(self._tokens, key=self.rate)
 
-    def choose(self) -> str:
-        """The way to go next: each of them a few times, then the best one, and now and then another."""
-        rarest = min(self._blocks, key=lambda way: self._blocks[way])
+    def next_choice(self) -> str:
+        """Choose the alternative for the next block, and count the choice.
+
+        Each alternative is tried a few times; then the best one is chosen, with a probe of another now and then.
+        """
+        rarest = min(self._blocks, key=lambda name: self._blocks[name])
         if self._blocks[rarest] < _FIRST:
             return rarest
         best = self.best
-        if best != self._best:
-            self._best, self._since_try, self._try_after = best, 0, _SOONEST
-        self._since_try += 1
-        if self._since_try < self._try_after:
+        if best != self._preferred:
+            self._preferred = best
+            self._probes.reset()
+        if not self._probes.decide():
             return best
-        self._since_try, self._try_after = 0, min(2 * self._try_after, _RAREST)
-        return min((way for way in self._blocks if way != best), key=lambda way: self._blocks[way], default=best)
+        return min((name for name in self._blocks if name != best), key=lambda name: self._blocks[name], default=best)
 
-    def observe(self, way: str, tokens: int, seconds: float) -> None:
-        """A block of this way yielded so many tokens in so many seconds."""
-        if self._best not in (None, way) and tokens > seconds * self.rate(self.best):
-            self._try_after = _SOONEST  # a try that went well is repeated soon
-        self._tokens[way] = _FORGET * self._tokens[way] + tokens
-        self._seconds[way] = _FORGET * self._seconds[way] + seconds
-        self._blocks[way] += 1
+    def observe(self, name: str, tokens: int, seconds: float) -> None:
+        """Learn that a block of this alternative yielded some tokens in some seconds."""
+        if self._preferred not in (None, name) and tokens > seconds * self.rate(self.best):
+            self._probes.shorten()  # a probe that went well is repeated soon
+        self._tokens[name] = _FORGET * self._tokens[name] + tokens
+        self._seconds[name] = _FORGET * self._seconds[name] + seconds
+        self._blocks[name] += 1
 
-    def rate(self, way: str) -> float:
-        """Tokens a second; 0 before it was tried."""
-        return self._tokens[way] / self._seconds[way] if self._seconds[way] else 0.0
+    def rate(self, name: str) -> float:
+        """Return the tokens a second of an alternative; 0 before its first block."""
+        return self._tokens[name] / self._seconds[name] if self._seconds[name] else 0.0

@@ -1,4 +1,4 @@
-"""What happened in one generation: counted events; every rate is derived on reading."""
+"""Statistics of one generation: counted events, from which every rate is derived on reading."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from .gate import Region, SlimVerdict
+
 PASS_KINDS = ("draft", "slim", "full", "resume")
 PACE_DECISIONS = ("off", "probes", "slim_first", "full_first")
 
 
 @dataclass(slots=True)
 class PassCount:
-    """Calls of llama_decode of one kind, the tokens that they decoded, and the seconds that they took."""
+    """The number of passes of one kind, of the tokens that they decoded, and of the seconds that they took."""
 
     calls: int = 0
     tokens: int = 0
@@ -21,25 +23,25 @@ class PassCount:
 
 @dataclass(slots=True)
 class Stats:
-    """Counters of one generation. Prefill (of verifier and drafter) is kept apart from the passes of decoding."""
+    """Counters of one generation; the prefill of verifier and drafter is kept apart from the passes of decoding."""
 
     mode: str
     prompt_tokens: int = 0
-    reused_tokens: int = 0  # of the prompt, already in the verifier's cache
-    draft_prefill_tokens: int = 0  # of the text, not yet in the draft model's cache when it drafted first
+    reused_tokens: int = 0  # tokens of the prompt that the verifier's cache held already
+    draft_prefill_tokens: int = 0  # tokens of the text that the draft model had to read before its first draft
     completion_tokens: int = 0
     drafted: int = 0
     drafter_failed: bool = False
     accepted: int = 0
-    blocks: int = 0  # rounds of the mode's loop
-    # by drafter, how many drafts of so many tokens had so many accepted: {(drafted, accepted): drafts}
+    blocks: int = 0  # blocks that the mode's loop decoded
+    # by drafter, the number of drafts by their drafted and accepted tokens: {(drafted, accepted): drafts}
     drafts: dict[str, Counter[tuple[int, int]]] = field(default_factory=dict)
-    # draft lengths chosen automatically: no draft; a try while drafting is off; which tier saw a draft first
+    # automatic decisions: no draft; a probe while drafting is off; the tier that saw a draft first
     pace: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PACE_DECISIONS, 0))
-    in_flight: int = 0  # tokens emitted since the full model's last pass
+    in_flight: int = 0  # tokens emitted since the last full pass
     max_in_flight: int = 0
     regions: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("A", "B", "C", "bonus"), 0))
-    audits: int = 0  # full passes that `audit_every` forced
+    audits: int = 0  # full passes that `audit_every` demanded
     # tiered: tokens that the full model saw, by region (C: it decided them itself), and those that it would not choose
     audited: dict[str, int] = field(default_factory=lambda: dict.fromkeys("ABC", 0))
     deviations: dict[str, int] = field(default_factory=lambda: dict.fromkeys("ABC", 0))
@@ -51,13 +53,13 @@ class Stats:
     seconds: float = 0.0  # wall time inside the engine, prefill included, the consumer's own time excluded
 
     def audit(self, region: str, deviates: bool, overshoot: float) -> None:
-        """Count a token that the slim tier decided and the full model has seen since."""
+        """Count a token that the slim tier decided and the full model has audited."""
         self.audited[region] += 1
         self.deviations[region] += deviates
         self.overshoot[region].append(overshoot)
 
     def record(self, kind: str, tokens: int, seconds: float) -> None:
-        """Count one pass; this is the `Recorder` that the tiers report to."""
+        """Count one pass."""
         if kind == "prefill":
             self.prefill_seconds += seconds
             return
@@ -66,25 +68,34 @@ class Stats:
         count.tokens += tokens
         count.seconds += seconds
 
+    def count_verdict(self, verdict: SlimVerdict) -> None:
+        """Count the regions of a block that the slim verifier judged."""
+        self.regions["A"] += verdict.kept
+        if verdict.region is not Region.A:
+            self.regions[verdict.region.value] += 1
+        elif verdict.sure:
+            self.regions["bonus"] += 1
+
     def judged(self, drafter: str, drafted: int, accepted: int) -> None:
-        """Count a draft of so many tokens, of which so many were accepted."""
+        """Count a draft of `drafted` tokens, of which the first `accepted` were accepted."""
+        self.drafted += drafted
         self.accepted += accepted
         self.drafts.setdefault(drafter, Counter())[drafted, accepted] += 1
 
     def emitted(self, tokens: int, *, confirmed: bool) -> None:
-        """Count emitted tokens; `confirmed`: the full model has seen them and all before them."""
+        """Count emitted tokens; `confirmed` says that the full model has seen them and all tokens before them."""
         self.completion_tokens += tokens
         self.in_flight = 0 if confirmed else self.in_flight + tokens
         self.max_in_flight = max(self.max_in_flight, self.in_flight)
 
     @property
     def draft_lengths(self) -> Counter[int]:
-        """How many drafts had so many tokens."""
+        """The number of drafts by the number of their tokens."""
         return self._histogram(0)
 
     @property
     def accepted_lengths(self) -> Counter[int]:
-        """How many drafts had so many tokens accepted."""
+        """The number of drafts by the number of their accepted tokens."""
         return self._histogram(1)
 
     def _histogram(self, of: int) -> Counter[int]:
@@ -96,7 +107,7 @@ class Stats:
 
     @property
     def acceptance_by_position(self) -> list[float]:
-        """The share of tokens accepted at the first position of drafts, at the second, and so on."""
+        """The acceptance rate at the first position of drafts, at the second one, and so on."""
         drafted, accepted = self.draft_lengths, self.accepted_lengths
         return [
             sum(n for length, n in accepted.items() if length > position)
@@ -106,15 +117,15 @@ class Stats:
 
     @property
     def rejection_rate(self) -> float | None:
-        """Rejected draft tokens as a share of those drafted; None when none was."""
+        """Rejected draft tokens as a share of the drafted ones; None without a draft."""
         return 1 - self.accepted / self.drafted if self.drafted else None
 
     @property
     def deviation(self) -> float | None:
-        """Tokens that are not the full model's choice, as a share of all tokens.
+        """The share of emitted tokens that are not the full model's choice.
 
-        Those of the slim tier are estimated from the audited ones where some are not audited (the last few of a text).
-        None before any audit, and where nothing can deviate.
+        Where some tokens of the slim tier were not audited (the last ones of a text), their deviations are estimated
+        from the audited ones. None before any audit, and where nothing can deviate.
         """
         if not sum(self.audited.values()) or not self.completion_tokens:
             return None
@@ -125,22 +136,22 @@ class Stats:
 
     @property
     def acceptance_length(self) -> float | None:
-        """Tokens emitted a block, the verifier's own included; None before the first block."""
+        """Emitted tokens per block, the verifier's own included; None before the first block."""
         return (self.completion_tokens - 1) / self.blocks if self.blocks else None
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Emitted tokens after the first, a second of decoding (all prefill excluded); None before there are any."""
+        """Emitted tokens after the first one per second of decoding, prefill excluded; None before the second token."""
         decoding = self.seconds - self.prefill_seconds
         return (self.completion_tokens - 1) / decoding if self.blocks and decoding > 0 else None
 
     @property
     def overhead_seconds(self) -> float:
-        """Wall time outside llama_decode."""
+        """Wall time outside llama_decode, in seconds."""
         return self.seconds - self.prefill_seconds - sum(count.seconds for count in self.passes.values())
 
     def to_json(self) -> dict[str, Any]:
-        """Counters and rates under their names."""
+        """Return all counters and rates by name."""
         return {
             "mode": self.mode,
             "prompt_tokens": self.prompt_tokens,
@@ -186,12 +197,12 @@ class Stats:
 
 
 def _by_size(counts: Counter[int]) -> dict[str, int]:
-    """The same for JSON, the smallest first."""
+    """Return a histogram with JSON's string keys, the smallest first."""
     return {str(size): counts[size] for size in sorted(counts)}
 
 
 def summary(values: list[float]) -> dict[str, float] | None:
-    """Mean, 95th percentile and maximum; None for no values."""
+    """Return mean, 95th percentile and maximum; None without values."""
     if not values:
         return None
     ordered = sorted(values)

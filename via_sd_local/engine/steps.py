@@ -1,4 +1,4 @@
-"""What a generation hands out: tokens that were decided together, and by whom."""
+"""The output of a generation: tokens that were decided together, and the tier that decided each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ FinishReason: TypeAlias = Literal["stop", "length"]
 
 
 class Tier(Enum):
-    """Who decided a token: the draft that the slim verifier let through, the slim verifier, or the full one."""
+    """The tier that decided a token.
+
+    DRAFT is a draft token that was kept although the full verifier did not choose it, SLIM a token of the slim
+    verifier, FULL a token of the full verifier, accepted draft tokens included.
+    """
 
     DRAFT = "draft"
     SLIM = "slim"
@@ -21,7 +25,7 @@ class Tier(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Tokens that were decided together, who decided each, and why the text ends, if it does."""
+    """Tokens that were decided together, the tier that decided each, and the reason why the text ends, or None."""
 
     tokens: tuple[int, ...]
     tiers: tuple[Tier, ...]
@@ -30,7 +34,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What one round of a mode's loop decided; `logits[i]` is the row that decided tokens[i], until the next pass."""
+    """The tokens of one block, the tier that decided each, and logits `[n, n_vocab]`, valid until the next pass.
+
+    `logits[i]` is the row that decided `tokens[i]`; there may be more rows than tokens.
+    """
 
     tokens: list[int]
     tiers: list[Tier]

@@ -1,4 +1,4 @@
-"""Someone who sees each token before it is committed, and may end the text there."""
+"""The protocol of a watcher, which sees each token before it is committed, and may end the text there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..arrays import Floats
 
 
 class Flow(Enum):
-    """What becomes of a token, and of those that were decided together with it and follow it."""
+    """What happens to the text at a token."""
 
     GO_ON = "go on"
     END_AFTER = "end after"  # the token is the text's last one
@@ -17,24 +17,23 @@ class Flow(Enum):
 
 
 class Watcher(Protocol):
-    """Follows a generation token by token. What it ends, ends with `finish_reason` "stop".
+    """Follows a generation token by token, and may end it with `finish_reason` "stop".
 
-    It is called from inside the loop: the arrays are valid during the call only, and what it raises ends the
-    generation.
+    It is called from inside the loop: arrays are valid during the call only, and an exception ends the generation.
     """
 
     @property
     def prompt_from(self) -> int | None:
-        """The prompt position from which on it wants to see logits, which are decoded anew for it; None: none."""
+        """The prompt position from which on `see_prompt` is called, with logits decoded for it; None for no calls."""
         ...
 
     def see_prompt(self, start: int, logits: Floats) -> None:
-        """Logits `[n, n_vocab]` that follow the prompt's tokens `start`…; called before any token."""
+        """See the logits `[n, n_vocab]` that follow the prompt's tokens from `start` on; called before any token."""
         ...
 
     def see_token(self, token: int, logits: Floats) -> Flow:
-        """A token that is no end token, and the logits `[n_vocab]` that decided it, before bias and penalties.
+        """See a token that is not an end token, and the logits `[n_vocab]` that decided it, before bias and penalties.
 
-        They are the full model's, but for what the slim tier decides alone in mode `tiered`.
+        The logits are the full model's, except for tokens that the slim tier decides alone in mode `tiered`.
         """
         ...

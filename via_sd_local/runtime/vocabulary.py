@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..errors import ModelError
-from .model import Model
+
+if TYPE_CHECKING:
+    from .model import Model
 
 
 def check_vocabulary(draft: Model, verifier: Model) -> None:

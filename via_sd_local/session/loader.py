@@ -12,7 +12,9 @@ from ..runtime.footprint import plan_of
 from ..runtime.limits import DEFAULT_N_CTX
 from ..runtime.memory_check import check_memory
 from ..runtime.model import Model
-from ..tiers.drafter import Drafter, ModelDrafter, PromptLookup
+from ..tiers.drafter import Drafter
+from ..tiers.model_drafter import ModelDrafter
+from ..tiers.prompt_lookup import PromptLookup
 from ..tiers.self_drafter import SelfDrafter
 from ..tiers.verifier import Verifier
 from .request import DrafterSpec, LookupSpec, Request, SelfSpec

@@ -207,7 +207,7 @@ def _drafters(request: Request, route: Route) -> tuple[DrafterSpec, ...]:
     return () if route.mode is Mode.PLAIN else request.drafters
 
 
-def _engine(request: Request, route: Route, verifier: Verifier, drafters: Sequence[Drafter]) -> Engine:
+def _engine(request: Request, route: Route, verifier: Verifier, drafters: Sequence[Drafter]) -> Engine[Verifier]:
     """The engine for a route, with pass costs where it needs them: from the profile, or measured."""
     policy = Policy(route.mode, request.draft_tokens, route.rule, max_deviation=route.max_deviation)
     is_automatic = request.draft_tokens is None and bool(drafters) and verifier.can_rewind

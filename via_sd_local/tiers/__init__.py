@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from .drafter import Draft as Draft
     from .drafter import Drafter as Drafter
     from .drafter import Hints as Hints
-    from .drafter import ModelDrafter as ModelDrafter
-    from .drafter import PromptLookup as PromptLookup
     from .llama_cpp_drafter import LlamaDraftModelDrafter as LlamaDraftModelDrafter
+    from .model_drafter import ModelDrafter as ModelDrafter
+    from .prompt_lookup import PromptLookup as PromptLookup
     from .self_drafter import SelfDrafter as SelfDrafter
     from .verifier import Verifier as Verifier
 
@@ -21,8 +21,8 @@ _HOMES = {
     "Drafter": ".drafter",
     "Hints": ".drafter",
     "LlamaDraftModelDrafter": ".llama_cpp_drafter",
-    "ModelDrafter": ".drafter",
-    "PromptLookup": ".drafter",
+    "ModelDrafter": ".model_drafter",
+    "PromptLookup": ".prompt_lookup",
     "SelfDrafter": ".self_drafter",
     "Verifier": ".verifier",
 }

@@ -1,4 +1,4 @@
-"""llama-cpp-python's draft models as drafters."""
+"""Draft models of llama-cpp-python as drafters."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from .drafter import NO_HINTS, Draft, Drafter, Hints
 
 
 class LlamaDraftModelDrafter(Drafter):
-    """Asks a `llama_cpp.llama_speculative.LlamaDraftModel`, or anything that is called alike.
+    """Drafts by calling a `llama_cpp.llama_speculative.LlamaDraftModel`, or anything with the same signature.
 
-    The call gets all tokens as `intc[n]` (a copy that it may keep) and returns those that may follow. More than the
-    limit are cut off; what is no list of token ids raises ValueError. Its draft has no probabilities, so at a
-    temperature the target's own draws are compared with it.
+    The call gets all tokens as an array `[n]` of `intc`, a copy that it may keep, and returns the tokens that may
+    follow; those beyond the limit are cut off. Its drafts have no probabilities, so at a temperature they are compared
+    with the target's own draws. Raises ValueError for a result that is not a list of token ids.
     """
 
     name = "llama_cpp"
 
     def __init__(self, draft_model: Callable[..., Any]) -> None:
-        """ValueError for what cannot be called."""
+        """Draft with `draft_model`; ValueError if it cannot be called."""
         if not callable(draft_model):
-            raise ValueError(f"draft_model is {draft_model!r}; it must be a LlamaDraftModel, which can be called")
+            raise ValueError(f"draft_model is {draft_model!r}; it must be a LlamaDraftModel or another callable")
         self._draft_model = draft_model
         self._text = np.empty(256, np.intc)
         self._n = 0
@@ -43,7 +43,7 @@ class LlamaDraftModelDrafter(Drafter):
 
 
 def _token_ids(answer: Any) -> list[int]:
-    """The tokens of an answer; ValueError for what is none."""
+    """Return the token ids that a draft model returned; ValueError for anything else."""
     array = np.asarray(answer)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iuf"):
         raise ValueError(f"the draft model returned {answer!r:.80}; it must return a list of token ids")

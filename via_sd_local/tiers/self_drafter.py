@@ -1,26 +1,27 @@
-"""The verifier drafts for itself, with more of its layers skipped: no second model, no second cache."""
+"""Self-drafting: the verifier drafts with more of its layers skipped, without a second model or a second cache."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from ..mask import LayerMask
-from .drafter import NO_HINTS, Draft, Drafter, Hints, drafted
+from .drafter import NO_HINTS, Draft, Drafter, Hints
+from .model_drafter import draft_tokens
 from .verifier import Verifier
 
 
 class SelfDrafter(Drafter):
-    """Drafts in the verifier's own context, under a mask of its own; what it decodes is forgotten at once.
+    """Drafts in the verifier's own context under another mask, and removes what it decodes at once.
 
-    It attends to what the verifier has computed. The verifier's cache must hold the text without its last token when a
-    draft is asked for, as the engine's does.
+    Drafts attend to the keys and values that the verifier has computed. When a draft is asked for, the verifier's cache
+    must hold the text without its last token, as it does between blocks of the engine.
     """
 
     name = "self"
     reports_passes = True
 
     def __init__(self, verifier: Verifier, mask: LayerMask) -> None:
-        """Try the mask; ValueError if it skips nothing, or with llama.cpp's reason if it is refused."""
+        """Try the mask; ValueError if it skips nothing, or with llama.cpp's reason if it refuses the mask."""
         if not mask:
             raise ValueError("the mask of the drafter skips nothing; drafts would cost as much as the full model")
         if not verifier.can_rewind:
@@ -34,7 +35,7 @@ class SelfDrafter(Drafter):
         self._verifier = verifier
 
     def propose(self, text: Sequence[int], limit: int, hints: Hints = NO_HINTS) -> Draft:
-        """As the sampler proposes, from the logits of the masked model."""
+        """Draft as the sampler of the hints proposes, from the logits of the masked model."""
         verifier = self._verifier
         if verifier.n_kv != len(text) - 1:
             raise ValueError(f"the text has {len(text)} tokens, and the verifier's cache {verifier.n_kv}, not one less")
@@ -42,4 +43,4 @@ class SelfDrafter(Drafter):
         if limit < 1:
             return Draft([])
         with verifier.drafting(self.mask, hints.recorder) as decode:
-            return drafted(decode(text[-1]), decode, limit, hints, end_tokens=verifier.model.eog)
+            return draft_tokens(decode(text[-1]), decode, limit, hints, end_tokens=verifier.model.eog)

@@ -1,0 +1,88 @@
+"""What the decoders of all modes share: the state of a generation, and the steps around a full pass."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from ..arrays import Floats
+from ..sampling.sampler import Sampler, Shown, verify
+from ..tiers.cache import common_prefix
+from ..tiers.drafter import Draft
+from .budget import DeviationBudget
+from .drafting import Drafting
+from .passes import Passes
+from .policy import Policy
+from .stats import Stats
+from .steps import Block, Tier
+
+
+@dataclass(slots=True)
+class DecodingState:
+    """The state of one generation, which the loop and the decoder of its mode share.
+
+    Between blocks the verifier's cache holds `text` without its last token, so that the next pass begins with that
+    token, and the sampler has accepted every generated token of `text`. Only the loop appends to `text`, which may grow
+    to `end` tokens, prompt included. With `compares_draws`, drafts are not treated as samples but compared with the
+    target's own draws, so that the text does not depend on the drafts.
+    """
+
+    text: list[int]
+    end: int
+    end_tokens: frozenset[int]
+    policy: Policy
+    passes: Passes
+    drafting: Drafting
+    sampler: Sampler
+    budget: DeviationBudget
+    stats: Stats
+    compares_draws: bool
+
+
+class BlockDecoder(ABC):
+    """Decodes block after block in one mode."""
+
+    def __init__(self, state: DecodingState) -> None:
+        self.state = state
+
+    @abstractmethod
+    def decode_block(self) -> Block:
+        """Decode the next block; the cache then holds the text with this block, but for its last token."""
+
+    def close(self) -> None:
+        """Free the sampler."""
+        self.state.sampler.close()
+
+    def draft(self, text: list[int]) -> Draft:
+        """Return a draft to follow `text`, which leaves room for one token of the verifier's own."""
+        state = self.state
+        return state.drafting.propose(text, len(state.text), state.end - len(text) - 1, self.drafter_sampler())
+
+    def drafter_sampler(self) -> Sampler:
+        """Return the sampler as drafters see it.
+
+        Where drafts are compared with the target's own draws, they are drawn with the same random numbers.
+        """
+        return Shown(self.state.sampler, likeness=True) if self.state.compares_draws else self.state.sampler
+
+    def verify(self, draft: Draft, logits: Floats) -> Block:
+        """Return the full verifier's own tokens, as far as the draft agrees with them and one more.
+
+        `logits` is `[len(draft.tokens) + 1, n_vocab]`.
+        """
+        state = self.state
+        tokens = verify(state.sampler, draft.tokens, draft.proposals, logits, state.end_tokens)
+        return Block(tokens, [Tier.FULL] * len(tokens), logits)
+
+    def verify_at_once(self, draft: Draft) -> Block:
+        """Let the full verifier check a draft that no other tier has seen, in one pass."""
+        state = self.state
+        n = len(draft.tokens)
+        block = self.verify(draft, state.passes.full([state.text[-1], *draft.tokens], n + 1))
+        state.drafting.observe("full", draft, common_prefix(block.tokens, draft.tokens))
+        return self.settle(block)
+
+    def settle(self, block: Block) -> Block:
+        """Rewind the cache to the text with this block, but for its last token."""
+        self.state.passes.rewind(len(self.state.text) + len(block.tokens) - 1)
+        return block

@@ -1,0 +1,134 @@
+"""Escalation in mode `tiered`: the full verifier audits the slim one's decisions, then decides the rest of a block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..arrays import Floats
+from ..sampling.sampler import Distribution, verify
+from ..tiers.cache import common_prefix
+from ..tiers.drafter import Draft
+from .audit import Audit, AuditReport
+from .decoder import DecodingState
+from .steps import Block, Tier
+from .trust import SlimTrust
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A block that goes to the full verifier.
+
+    The slim verifier has kept the first `kept` tokens of `draft`. `unseen` are the tokens that no pass has decoded yet.
+    `slim_saw` says that the slim verifier has seen the draft; the token after the kept ones is then one that it did not
+    keep, and no sample of the drafter any more. `unsure` says that this token is in region C.
+    """
+
+    draft: Draft
+    kept: int
+    unseen: list[int]
+    slim_saw: bool
+    unsure: bool = False
+
+
+class Escalation:
+    """The full pass over one block, in four steps: make room for audits, audit, charge the budget, decide the rest."""
+
+    def __init__(self, state: DecodingState, audit: Audit, trust: SlimTrust, case: Case) -> None:
+        self._state = state
+        self._audit = audit
+        self._trust = trust
+        self._case = case
+        self._draft, self._kept, self._unseen = case.draft, case.kept, case.unseen
+
+    def run(self) -> Block:
+        """Run the full pass and return the block, which still has to be settled."""
+        waiting = len(self._audit)
+        self._make_room(waiting)
+        audited = self._audited_rows(waiting)
+        logits = self._state.passes.full(self._unseen, audited + len(self._draft.tokens) - self._kept + 1)
+        report = self._audit.compare(logits[:audited], waiting - self._kept, self._state.end_tokens)
+        tokens_taken_back = self._charge(report, waiting, audited)
+        self._count(report, tokens_taken_back)
+        return self._decide_rest(logits, audited - tokens_taken_back)
+
+    def _make_room(self, waiting: int) -> None:
+        """Do without the draft's last token where no row would be left to audit what was decided before this block."""
+        n = len(self._draft.tokens)
+        if self._kept < waiting and self._audited_rows(waiting) == self._kept < n:
+            self._draft = self._draft.cut(n - 1)
+            if self._unseen:
+                self._unseen = self._unseen[:-1]
+            else:
+                passes = self._state.passes
+                passes.rewind(passes.verifier.n_kv - 1)
+
+    def _audited_rows(self, waiting: int) -> int:
+        """Return how many of the newest waiting decisions the pass audits: the block's own, and as memory permits.
+
+        An audit needs a row of logits for each token. A pass may have as many rows as one of mode `sd` has anyway, or
+        rows worth 0.25 % of the model's size.
+        """
+        verifier = self._state.passes.verifier
+        usual = (self._state.policy.draft_tokens or 3) + 1
+        affordable = verifier.n_bytes // 400 // (2 * 4 * verifier.n_vocab)
+        spare = usual - (len(self._draft.tokens) - self._kept + 1)
+        return min(waiting, max(self._kept, spare, affordable))
+
+    def _charge(self, report: AuditReport, waiting: int, audited: int) -> int:
+        """Charge the deviations that the audit found to the budget.
+
+        Where that overdraws it, the thresholds are tightened, and the block's own tokens are taken back from the first
+        deviation on. Returns how many are taken back.
+        """
+        state, budget = self._state, self._state.budget
+        if report.tokens:
+            budget.earn(waiting)
+            budget.spend(report.deviations * waiting / audited)  # what is not audited is taken to deviate as often
+        taken_back = 0
+        if report.deviations and budget.is_spent:
+            state.stats.tightened += 1
+            self._trust.tighten()
+            if report.first is not None:
+                own = sum(token.deviates for token in report.tokens[audited - self._kept :])
+                budget.spend(1 - own)  # the first one was decided; those after it never were
+                taken_back = self._kept - report.first.position
+                state.sampler.close()
+                state.sampler = report.first.before
+                self._kept = report.first.position
+        if report.first is not None and not taken_back:
+            report.first.before.close()
+        return taken_back
+
+    def _count(self, report: AuditReport, taken_back: int) -> None:
+        """Count the regions, and the audited tokens that stay in the text."""
+        stats = self._state.stats
+        stats.regions["A"] += self._kept
+        stats.regions["C"] += self._case.unsure
+        for token in report.tokens[: len(report.tokens) - taken_back]:
+            stats.audit(token.region, token.deviates, token.overshoot)
+
+    def _decide_rest(self, logits: Floats, row: int) -> Block:
+        """Let the full verifier decide the draft after the kept tokens, leniently as far as the budget permits.
+
+        The logits that judge that part of the draft begin at `row`.
+        """
+        state, draft, kept = self._state, self._draft, self._kept
+        proposals: list[Distribution | None] = [*draft.proposals[kept:]]
+        if self._case.slim_saw and proposals:
+            proposals[0] = None
+        lenient: list[int] = []  # positions of draft tokens that the full verifier keeps though it would choose others
+
+        def try_keep(position: int, gap: float) -> bool:
+            if not state.budget.try_spend(gap):
+                return False
+            lenient.append(position)
+            return True
+
+        decided = verify(state.sampler, draft.tokens[kept:], proposals, logits[row:], state.end_tokens, try_keep)
+        state.budget.earn(len(decided))
+        state.stats.audited["C"] += len(decided)
+        state.stats.deviations["C"] += len(lenient)
+        accepted = kept + common_prefix(decided, draft.tokens[kept:])
+        state.drafting.observe("slim" if self._case.slim_saw else "full", draft, accepted)
+        tiers = [Tier.DRAFT] * kept + [Tier.DRAFT if i in lenient else Tier.FULL for i in range(len(decided))]
+        return Block(draft.tokens[:kept] + decided, tiers, logits[row - kept :])
