@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What llama.cpp's flash attention costs on this machine, by the length of the text and the tokens of a pass.
+"""Measure what flash attention costs on this machine, by the length of the text and the tokens per pass.
 
     python bench/attention.py MODEL [--threads 1] [--depths 64 512 1024]
 
-Milliseconds with and without it: minima of 7 passes, alternating; prompts once.
+Prints milliseconds with and without it: prompts once, later passes as the minimum of 7, alternating.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from via_sd_local.runtime.model import Model
 from via_sd_local.runtime.placement import Placement
 
 SIZES = (1, 4, 8, 16)
-ROUNDS = 7
+ROUNDS = 7  # passes of each kind, of which the fastest counts
 
 
 def milliseconds(context: Context, tokens: int, start: int, rows: int) -> float:
-    """Of one pass."""
+    """Time one pass over `tokens` tokens at position `start`."""
     started = time.perf_counter()
     context.decode([7] * tokens, start, rows)
     return 1000 * (time.perf_counter() - started)
@@ -36,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--depths", type=int, nargs="+", default=[64, 512, 1024])
     args = parser.parse_args(argv)
     path, n_ctx = resolve(args.model), max(args.depths) + max(SIZES)
-    print("| behind | tokens | on, ms | off, ms |\n|---|---|---|---|")
+    print("| tokens before | tokens | on, ms | off, ms |\n|---|---|---|---|")
     with ExitStack() as stack:
         contexts = []
         for flash_attn in ("on", "off"):

@@ -1,8 +1,8 @@
-"""A picture of the chat: a real run in a terminal emulator, as SVG on standard output and as text on standard error.
+"""Draw the chat: run it in a terminal emulator, and print an SVG to standard output and the text to standard error.
 
     python bench/chat_picture.py [--columns N] [--lines N] -- CHAT OPTIONS < docs/chat.txt > docs/chat.svg
 
-Every line of standard input is typed once the prompt waits. Needs pexpect and pyte (`pip install '.[test]'`).
+Each line of standard input is typed when the prompt is ready. Needs pexpect and pyte (`pip install '.[test]'`).
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ TITLE = "python -m via_sd_local.chat"
 
 
 def style_of(cell: Any) -> Style:
-    """A cell's colours and attributes as rich's."""
+    """Convert a cell's colours and attributes to a rich style."""
     return Style(
         color=color(cell.fg), bgcolor=color(cell.bg), bold=cell.bold, italic=cell.italics, reverse=cell.reverse
     )
 
 
 def color(name: str) -> str | None:
-    """A colour of pyte (a name or six hex digits) as rich's."""
+    """Convert a pyte colour (a name or six hex digits) to rich's."""
     if name == "default":
         return None
     if re.fullmatch(r"[0-9a-f]{6}", name):
@@ -45,7 +45,7 @@ def color(name: str) -> str | None:
 
 
 def picture(terminal: Terminal) -> list[Text]:
-    """The rows that the program wrote, with their styles."""
+    """Return the rows that the program wrote, with their styles."""
     buffers = [*terminal.screen.history.top, *(terminal.screen.buffer[y] for y in range(len(terminal.rows)))]
     rows = []
     for buffer in buffers:
@@ -59,14 +59,14 @@ def picture(terminal: Terminal) -> list[Text]:
 
 
 def main() -> int:
-    """Run the chat, type, draw."""
+    """Run the chat, type the input, draw the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--columns", type=int, default=96)
     parser.add_argument("--lines", type=int, default=40)
-    parser.add_argument("options", nargs="*", help="options of the chat")
+    parser.add_argument("options", nargs="*", help="options for the chat")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as home:
-        for name in ("models", "costs"):  # not the history
+        for name in ("models", "costs"):  # the history stays out
             from via_sd_local.catalog.catalog import models_folder
 
             os.symlink(models_folder().parent / name, Path(home) / name)
@@ -85,7 +85,7 @@ def main() -> int:
         console.print(row, soft_wrap=True)
     print(terminal.text, file=sys.stderr)
     svg = console.export_svg(title=TITLE, unique_id="chat")
-    print(re.sub(r"\s*@font-face \{.*?\}", "", svg, flags=re.DOTALL))  # a picture loads nothing from elsewhere
+    print(re.sub(r"\s*@font-face \{.*?\}", "", svg, flags=re.DOTALL))  # the picture loads no fonts
     return 0
 
 

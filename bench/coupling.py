@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""How often drafts are accepted at a temperature, by the way in which they are drawn and checked.
+"""Measure how often drafts are accepted at a temperature, by the method of drawing and checking them.
 
     python bench/coupling.py --verifier V --draft D [--temperatures 0.7 1.0] [--top-k 0 40] [--prompts N] [--tokens N]
 
-Texts are sampled from the verifier, and both models' distributions at each of their positions compared: the draft's
-best token against the target's draw; speculative sampling (accept with min(1, q/p)); two draws with the same random
-numbers. No speed is measured.
+Texts are sampled from the verifier, and both models' distributions are compared at each position: the draft's most
+probable token against the target's draw; speculative sampling (accept with probability min(1, q/p)); two draws with the
+same random numbers. Speed is not measured.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from via_sd_local.sampling.noise import Noise
 from via_sd_local.sampling.sampler import SamplingParams
 from via_sd_local.tiers.verifier import Verifier
 
-RACES = 10  # a position
+RACES = 10  # pairs of draws per position
 
 
 def probabilities(logits: np.ndarray, temperature: float, top_k: int) -> np.ndarray:
-    """Rows `[n, n_vocab]` of what a token is drawn from."""
+    """Return the distributions that tokens are drawn from, `[n, n_vocab]`; `top_k` 0 keeps all tokens."""
     scaled = (logits - logits.max(axis=1, keepdims=True)).astype(np.float64) / temperature
     if top_k:
         scaled[scaled < np.partition(scaled, -top_k, axis=1)[:, [-top_k]]] = -np.inf
@@ -52,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
 
     chosen = [task["prompt"] for task in tasks(args.prompts)]
     noise = Noise(0)
-    print("| temperature | top-k | positions | best against draw | speculative sampling | the same random numbers |")
+    print("| temperature | top-k | positions | best against draw | speculative sampling | same random numbers |")
     print("|---|---|---|---|---|---|")
     with (
         closing(Model(resolve(args.verifier))) as model,

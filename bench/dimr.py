@@ -1,8 +1,8 @@
-"""The ablation of the mask: guided, paper and random search at one budget, and random masks that skip as much.
+"""Compare mask searches (guided, paper, random) at the same budget, and random masks that skip equally many sublayers.
 
     python bench/dimr.py --verifier FILE.gguf --evaluations 300 --skip-ratio 0.44 [--planted MASK] [--json]
 
-Searches see the search part of the calibration text; the table is of the held-out part, which no search has seen.
+Searches use the search part of the calibration text; the table shows the held-out part, which no search has seen.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--strategies", nargs="+", default=list(STRATEGIES), choices=STRATEGIES)
     parser.add_argument("--evaluations", type=int, metavar="N", help="budget of each search")
     parser.add_argument("--minutes", type=float, metavar="M", help="budget of each search")
-    parser.add_argument("--skip-ratio", type=float, metavar="R", help="masks skip this share (default: any)")
+    parser.add_argument("--skip-ratio", type=float, metavar="R", help="share of sublayers to skip (default: any)")
     parser.add_argument("--objective", default="kl", choices=OBJECTIVES, help="the loss (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--tokens", type=int, default=28, help="of each answer searched on (default: %(default)s)")
-    parser.add_argument("--held-out", type=int, default=64, help="of each answer held out (default: %(default)s)")
-    parser.add_argument("--text", metavar="FILE", help="your own prompts instead of the shipped ones")
-    parser.add_argument("--planted", metavar="MASK", help="a mask to compare with; fronts are read at its ratio, too")
-    parser.add_argument("--random-masks", type=int, default=20, help="per found mask (default: %(default)s)")
+    parser.add_argument("--tokens", type=int, default=28, help="tokens per searched answer (default: %(default)s)")
+    parser.add_argument("--held-out", type=int, default=64, help="tokens per held-out answer (default: %(default)s)")
+    parser.add_argument("--text", metavar="FILE", help="use these prompts instead of the built-in ones")
+    parser.add_argument("--planted", metavar="MASK", help="a mask to compare with, also at its skip ratio")
+    parser.add_argument("--random-masks", type=int, default=20, help="for each search (default: %(default)s)")
     parser.add_argument("--threads", type=int)
-    parser.add_argument("--logs", type=Path, metavar="DIR", help="keep answers and logs here, and resume")
+    parser.add_argument("--logs", type=Path, metavar="DIR", help="folder of answers and logs to resume from")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args(argv)
     try:
@@ -58,31 +58,32 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def run(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Run the searches, and return the rows of the table."""
     path = resolve(args.verifier)
     with closing(Model(path)) as model:
         searched, held_out = texts(args, model)
         planted = None if args.planted is None else LayerMask.parse(args.planted, model.n_layer)
-        found = {name: find(args, name, model, path, searched) for name in args.strategies}
+        results = {name: find(args, name, model, path, searched) for name in args.strategies}
         with closing(Evaluator(model, held_out, n_threads=args.threads)) as evaluator:
-            rows = [] if planted is None else [row("planted", planted, evaluator.score(planted))]
-            for name, result in found.items():
+            rows = [] if planted is None else [row_of("planted", planted, evaluator.score(planted))]
+            for name, result in results.items():
                 facts = {
                     "loss": result.score.loss(result.objective),
                     "evaluations": result.evaluations,
                     "seconds": round(result.seconds, 1),
                 }
-                rows.append(row(name, result.mask, evaluator.score(result.mask), **facts))
+                rows.append(row_of(name, result.mask, evaluator.score(result.mask), **facts))
                 if planted is not None and len(result.mask) != len(planted):
                     same = [point for point in result.front if len(point.mask) >= len(planted)]
                     for point in same[:1]:
-                        rows.append(row(f"{name}, front", point.mask, evaluator.score(point.mask)))
-            for name, result in found.items():
+                        rows.append(row_of(f"{name}, front", point.mask, evaluator.score(point.mask)))
+            for name, result in results.items():
                 rows += random_rows(f"random masks like {name}'s", len(result.mask), evaluator, args)
     return rows
 
 
 def texts(args: argparse.Namespace, model: Model) -> tuple[list[RecordedAnswer], list[RecordedAnswer]]:
-    """The verifier's answers to both parts, from the folder of logs if they are there."""
+    """Return the verifier's answers to the search part and the held-out part, from the folder of logs if possible."""
     parts = split(load_texts(args.text))
     about = {
         "model": [model.path.name, model.path.stat().st_size],
@@ -93,7 +94,7 @@ def texts(args: argparse.Namespace, model: Model) -> tuple[list[RecordedAnswer],
     if kept is not None and kept.exists():
         data = json.loads(kept.read_text(encoding="utf-8"))
         if data["about"] != about:
-            raise ValueError(f"{kept} is of another model, text or --tokens; give another folder with --logs")
+            raise ValueError(f"{kept} has another model, text or number of tokens; give another folder with --logs")
         return from_json(data["search"]), from_json(data["held_out"])
     with closing(Verifier(model, n_ctx=min(2048, model.n_ctx_train), n_threads=args.threads)) as verifier:
         made = [answers(verifier, part, n) for part, n in zip(parts, (args.tokens, args.held_out), strict=True)]
@@ -105,6 +106,8 @@ def texts(args: argparse.Namespace, model: Model) -> tuple[list[RecordedAnswer],
 
 
 def find(args: argparse.Namespace, name: str, model: Model, path: Path, searched: list[RecordedAnswer]) -> SearchResult:
+    """Run one search strategy, with its progress on standard error."""
+
     def show(progress: SearchProgress) -> None:
         best = progress.best
         text = "" if best is None else f"{len(best.mask)} skipped, agreement {best.score.agreement:.3f}"
@@ -131,7 +134,8 @@ def find(args: argparse.Namespace, name: str, model: Model, path: Path, searched
     return result
 
 
-def row(name: str, mask: LayerMask, score: Score, **facts: Any) -> dict[str, Any]:
+def row_of(name: str, mask: LayerMask, score: Score, **facts: Any) -> dict[str, Any]:
+    """Return the row of one mask; `facts` are further columns."""
     return {
         "name": name,
         "mask": str(mask),
@@ -144,13 +148,13 @@ def row(name: str, mask: LayerMask, score: Score, **facts: Any) -> dict[str, Any
 
 
 def random_rows(name: str, count: int, evaluator: Evaluator, args: argparse.Namespace) -> list[dict[str, Any]]:
-    """The mean and the best of random masks with so many skipped sublayers."""
+    """Return the rows for the mean and the best of random masks with `count` skipped sublayers."""
     space = Space(evaluator.model.n_layer, count, count)
     rng = np.random.default_rng(args.seed + 1)
     scores: list[tuple[Score, LayerMask]] = []
     for _ in range(args.random_masks):
         mask = space.draw(rng)
-        with suppress(ValueError):  # refused
+        with suppress(ValueError):  # llama.cpp refuses some masks
             scores.append((evaluator.score(mask), mask))
     if not scores:
         return []
@@ -158,22 +162,23 @@ def random_rows(name: str, count: int, evaluator: Evaluator, args: argparse.Name
     mean = {key: float(np.mean([getattr(score, key) for score, _ in scores])) for key in ("agreement", "kl")}
     return [
         {"name": f"{name}, mean of {len(scores)}", "skipped": count, "tokens": best.tokens, **mean},
-        row(f"{name}, best", mask, best),
+        row_of(f"{name}, best", mask, best),
     ]
 
 
 def table(rows: list[dict[str, Any]]) -> str:
+    """Format the rows as a Markdown table, with the masks below it."""
     lines = [
         "| mask | skipped | agreement | KL | search loss | evaluations | seconds |",
         "|---|---|---|---|---|---|---|",
     ]
-    for one in rows:
-        loss = f"{one['loss']:.4f}" if "loss" in one else ""
+    for row in rows:
+        loss = f"{row['loss']:.4f}" if "loss" in row else ""
         lines.append(
-            f"| {one['name']} | {one['skipped']} | {one['agreement']:.4f} | {one['kl']:.4f} | {loss} | "
-            f"{one.get('evaluations', '')} | {one.get('seconds', '')} |"
+            f"| {row['name']} | {row['skipped']} | {row['agreement']:.4f} | {row['kl']:.4f} | {loss} | "
+            f"{row.get('evaluations', '')} | {row.get('seconds', '')} |"
         )
-    masks = [f"{one['name']}: {one['mask']}" for one in rows if "mask" in one]
+    masks = [f"{row['name']}: {row['mask']}" for row in rows if "mask" in row]
     return "\n".join([*lines, "", f"{rows[0]['tokens']} held-out tokens", *masks])
 
 

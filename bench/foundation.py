@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""What the engine costs besides llama_decode: overhead per token, time to first token, peak memory, by mode.
+"""Measure what each mode costs outside llama_decode: overhead per token, time to first token, peak memory.
 
     python bench/foundation.py [--verifier NAME] [--mask LAYERS] [--rounds N] [--threads N] [--json]
 
-Modes run alternating, one process a run, on distinct prompts; medians are printed. The verifier drafts for itself
-(there is no smaller model of its vocabulary at hand), which makes every draft a good one: not a measure of speed.
+The modes alternate, each run in its own process, on distinct prompts; medians are printed. The verifier also serves as
+the draft model (no smaller model with its vocabulary is available), so nearly every draft is accepted: speeds mean
+nothing here.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ RUNS: dict[str, list[str]] = {
 
 
 def measure(arguments: list[str]) -> dict[str, Any]:
-    """Run `complete` in a process of its own; its JSON, and the process's peak memory in MiB."""
+    """Run `complete` in its own process; return its JSON and, as `peak_mib`, the process's peak memory."""
     code = (
         "import resource, sys; from via_sd_local.cli import main; status = main(sys.argv[1:]); "
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr); sys.exit(status)"
@@ -45,7 +46,7 @@ def measure(arguments: list[str]) -> dict[str, Any]:
     if run.returncode != 0:
         raise SystemExit(run.stderr)
     result: dict[str, Any] = json.loads(run.stdout)
-    unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss is in bytes there, in KiB elsewhere
+    unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss is in bytes on macOS, in KiB elsewhere
     result["peak_mib"] = int(run.stderr.split()[-1]) * unit / 2**20
     return result
 
@@ -61,7 +62,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
 
     if not 1 <= args.rounds <= len(PROMPTS):
-        parser.error(f"{args.rounds} rounds are asked for; there are {len(PROMPTS)} prompts, and none is used twice")
+        parser.error(f"--rounds is {args.rounds}; there are {len(PROMPTS)} prompts, and none is used twice")
     rows: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for prompt in PROMPTS[: args.rounds]:
         for name, options in RUNS.items():

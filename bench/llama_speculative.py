@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Our `sd` against llama.cpp's own speculative example: the same models, prompts and draft lengths, at temperature 0.
+"""Compare `sd` with llama.cpp's own speculative example: same models, prompts and draft lengths, at temperature 0.
 
     python bench/llama_speculative.py --verifier V --draft D [--lengths 3 7 15] [--prompts N] [--build-only]
 
-`llama-speculative-simple` comes from the same pinned source and runs on the same built libraries; its own code is
-compiled once into the cache folder (about 5 minutes on one core). Configurations run alternating, on distinct prompts.
-Both speeds are those of decoding: loading and prefill do not count.
+`llama-speculative-simple` comes from the same pinned source and uses the same compiled libraries; its own code is
+compiled once into the cache folder (about 5 minutes on one core). The configurations alternate, on distinct prompts.
+Both speeds are decoding speeds: loading and prefill are excluded.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ DECODED = re.compile(r"decoded\s+(\d+) tokens in\s+([\d.]+) seconds")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one configuration made of one prompt."""
+    """One configuration's result for one prompt."""
 
     tokens_per_second: float
     drafted: int
@@ -57,7 +57,7 @@ class Run:
 
 
 def build() -> Path:
-    """The program, compiled if it is not there yet; SystemExit with CMake's words if that fails."""
+    """Return the program, compiled first if needed; SystemExit with CMake's output if that fails."""
     spec = importlib.util.spec_from_file_location("prepare", HERE.parent / "patches" / "llama_cpp.py")
     assert spec is not None
     assert spec.loader is not None
@@ -82,7 +82,7 @@ def build() -> Path:
 
 
 def unpack(archive: Path, dest: Path, root: str) -> None:
-    """Unpack what the program needs of llama.cpp, whole or not at all."""
+    """Unpack the parts of llama.cpp that the program needs; `dest` appears only when complete."""
     dest.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=dest.parent) as partial:
         with tarfile.open(archive) as tar:
@@ -98,9 +98,9 @@ def unpack(archive: Path, dest: Path, root: str) -> None:
 
 
 def theirs(program: Path, args: argparse.Namespace, prompt: str, n_prompt: int, length: int) -> Run:
-    """One run of llama.cpp's program, in a process of its own; SystemExit if it fails or reads the prompt otherwise."""
+    """Run llama.cpp's program once; SystemExit if it fails or tokenises the prompt differently."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
-        file.write(prompt + "\n")  # it strips one
+        file.write(prompt + "\n")  # the program strips one newline
         file.flush()
         command = [str(program), "-m", str(resolve(args.verifier)), "-md", str(resolve(args.draft)), "-f", file.name]
         command += ["--no-escape", "-n", str(args.tokens), "-c", str(args.n_ctx), "--temp", "0"]
@@ -112,13 +112,13 @@ def theirs(program: Path, args: argparse.Namespace, prompt: str, n_prompt: int, 
     if run.returncode != 0 or encoded is None or decoded is None:
         raise SystemExit(f"{' '.join(command)}\n{output[-3000:]}")
     if int(encoded[1]) != n_prompt:
-        raise SystemExit(f"llama.cpp reads {encoded[1]} tokens in a prompt of {n_prompt}: {prompt!r}")
+        raise SystemExit(f"llama.cpp finds {encoded[1]} tokens in a prompt of {n_prompt}: {prompt!r}")
     drafted, accepted = (int(re.search(rf"{name}\s*= (\d+)", output)[1]) for name in ("n_drafted", "n_accept"))  # type: ignore[index]
     return Run(int(decoded[1]) / float(decoded[2]), drafted, accepted, run.stdout)
 
 
 def ours(engine: Engine, prompt: list[int], tokens: int) -> Run | None:
-    """One run of our engine, from empty caches; None for a text of one token."""
+    """Run the engine once, from empty caches; None for an answer of one token."""
     engine.reset()
     emitted = [token for step in engine.generate(prompt, max_tokens=tokens) for token in step.tokens]
     stats = engine.stats
@@ -133,11 +133,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--verifier", required=True)
     parser.add_argument("--draft", required=True)
     parser.add_argument("--lengths", type=int, nargs="+", default=[3, 7, 15])
-    parser.add_argument("--prompts", type=int, default=6, help="how many of the tasks, evenly chosen")
+    parser.add_argument("--prompts", type=int, default=6, help="number of tasks, evenly chosen")
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--n-ctx", type=int, default=1024)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--program", type=Path, help="a llama-speculative-simple of your own (default: build it)")
+    parser.add_argument("--program", type=Path, help="an existing llama-speculative-simple (default: build one)")
     parser.add_argument("--build-only", action="store_true")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args(argv)
@@ -162,7 +162,7 @@ def main(argv: list[str] | None = None) -> int:
         for number, task in enumerate(chosen):
             message: Message = {"role": "user", "content": task["prompt"]}
             prompt, text = form.tokens([message]), form.text([message])
-            if model.adds_bos:  # so does the program
+            if model.adds_bos:  # the program adds it, too
                 text = text.removeprefix(model.token_text(model.bos).decode("utf-8"))
             for config in configs[number % len(configs) :] + configs[: number % len(configs)]:
                 length = int(config.split(", ")[1]) if config.startswith("llama") else 0
@@ -185,7 +185,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def summarise(rows: dict[str, list[Run]], config: str) -> dict[str, Any]:
-    """Medians over prompts; ratios prompt by prompt to llama.cpp's program at its best length, and at the same one."""
+    """Return medians over prompts, also of each prompt's ratios to llama.cpp at its best and at the same length."""
     speeds = {name: [run.tokens_per_second for run in runs] for name, runs in rows.items()}
     best = max((name for name in speeds if name.startswith("llama")), key=lambda name: statistics.median(speeds[name]))
     same = "llama.cpp, " + config.split(", ")[1]
@@ -193,7 +193,7 @@ def summarise(rows: dict[str, list[Run]], config: str) -> dict[str, Any]:
     def ratio(other: str) -> float | None:
         if other not in speeds:
             return None
-        return statistics.median(mine / base for mine, base in zip(speeds[config], speeds[other], strict=True))
+        return statistics.median(speed / base for speed, base in zip(speeds[config], speeds[other], strict=True))
 
     drafted = sum(run.drafted for run in rows[config])
     result = {
@@ -217,7 +217,7 @@ def print_table(args: argparse.Namespace, report: dict[str, Any]) -> None:
     )
     best = next(iter(report.values()))["best"]
     print(
-        f"| drafts of | tokens/s | accepted | x {best} | x llama.cpp at that length | the same text "
+        f"| drafts of | tokens/s | accepted | x {best} | x llama.cpp at this length | same text "
         "| outside llama_decode |"
     )
     print("|---|---|---|---|---|---|---|")

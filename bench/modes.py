@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Speed and fidelity of the modes, alternating in one process on distinct prompts.
+"""Measure speed and fidelity of the modes, which alternate in one process on distinct prompts.
 
     python bench/modes.py --verifier V --draft D [--mask M] [--configs plain sd sd:3 sd:7 tiered:joint:0.5,0.5 …]
 
-A configuration is a mode, then a fixed draft length or a rule, or both: `sd`, `sd:7`, `tiered:ratio:0.7,0.28`,
-`tiered:4:joint:0.4,0.4`; `@0.05` at its end is a budget of deviation. Caches are emptied before every run, and prefill
-does not count. Agreement is the share of emitted tokens that are the full model's own choice, by teacher forcing;
-`plain` does not reach 1, as batches of other shapes round differently.
+A configuration is a mode, optionally followed by a fixed draft length, a rule, or both: `sd`, `sd:7`,
+`tiered:ratio:0.7,0.28`, `tiered:4:joint:0.4,0.4`; a suffix `@0.05` sets the deviation budget. Caches are emptied before
+every run, and prefill is excluded. Agreement is the share of emitted tokens that are the full model's own choice, by
+teacher forcing; `plain` stays below 1 because batches of other shapes round differently.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from via_sd_local.tiers.verifier import Verifier
 
 
 def policy_of(config: str) -> Policy:
-    """Read a configuration; ValueError for one that is none."""
+    """Parse a configuration; ValueError if it has no meaning."""
     config, _, budget = config.partition("@")
     mode, _, rest = config.partition(":")
     length, _, rule = (
@@ -51,7 +51,7 @@ def policy_of(config: str) -> Policy:
 
 
 def agreement(reference: Context, prompt: list[int], emitted: list[int]) -> float:
-    """The share of emitted tokens that are the reference's argmax, given what came before."""
+    """Return the share of emitted tokens that are the reference model's argmax, given the tokens before them."""
     reference.clear()
     logits = reference.decode([*prompt, *emitted[:-1]], 0, len(emitted))
     return float((logits.argmax(axis=1) == np.array(emitted)).mean())
@@ -60,15 +60,15 @@ def agreement(reference: Context, prompt: list[int], emitted: list[int]) -> floa
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--verifier", required=True)
-    parser.add_argument("--draft", help="a draft model; without it, prompt lookup drafts")
+    parser.add_argument("--draft", help="a draft model (default: prompt lookup)")
     parser.add_argument("--mask", default="")
     parser.add_argument("--configs", nargs="+", default=["plain", "sd", "sd:3", "sd:7", "sd:15"])
-    parser.add_argument("--prompts", type=int, default=8, help="how many of the 20 tasks, evenly chosen")
+    parser.add_argument("--prompts", type=int, default=8, help="number of tasks out of 20, evenly chosen")
     parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=1, help="each prompt so often; its fastest run counts")
+    parser.add_argument("--rounds", type=int, default=1, help="runs per prompt, of which the fastest counts")
     parser.add_argument("--n-ctx", type=int, default=1024)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--fidelity", action="store_true", help="teacher-force the emitted texts, too")
+    parser.add_argument("--fidelity", action="store_true", help="also measure agreement by teacher forcing")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args(argv)
 
@@ -116,7 +116,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def summarise(row: dict[str, list[Any]], plain: dict[str, list[Any]] | None) -> dict[str, Any]:
-    """Medians over prompts, and ratios to plain, prompt by prompt."""
+    """Return medians over prompts, and of the ratios to plain per prompt."""
     speeds = [speed for _, speed in row["speed"]]
     result: dict[str, Any] = {
         "tokens_per_second": statistics.median(speeds),
@@ -124,7 +124,7 @@ def summarise(row: dict[str, list[Any]], plain: dict[str, list[Any]] | None) -> 
     }
     if plain and len(plain["speed"]) == len(speeds):
         ratios = sorted(
-            (mine / base, kind) for (kind, mine), (_, base) in zip(row["speed"], plain["speed"], strict=True)
+            (speed / base, kind) for (kind, speed), (_, base) in zip(row["speed"], plain["speed"], strict=True)
         )
         result |= {"median_ratio": statistics.median(r for r, _ in ratios), "worst": ratios[0]}
     drafted = sum(row["drafted"])
@@ -142,7 +142,7 @@ def print_table(args: argparse.Namespace, costs: dict[str, Any], report: dict[st
     for kind, row in costs.items():
         print(f"{kind} pass, ms: " + ", ".join(f"{size}: {1e3 * seconds:.1f}" for size, seconds in row.items()))
     print(
-        "| configuration | tokens/s | x plain, median | worst prompt | accepted | tokens a block "
+        "| configuration | tokens/s | x plain, median | worst prompt | accepted | tokens per block "
         "| outside llama_decode | agreement |"
     )
     print("|---|---|---|---|---|---|---|---|")

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What a routing profile predicts, and what then happens on prompts that calibration has not seen.
+"""Compare what a routing profile predicts with what happens on prompts that calibration has not seen.
 
     python bench/predictions.py --verifier V --draft D [--profile FILE] [--prompts 20] [--tokens 40] [--rounds 1]
 
-The modes alternate in one process, caches are emptied before every run, and prefill does not count. Speeds are tokens
-by seconds over all prompts, as in the profile; of several rounds each prompt's fastest counts. The deviation is the
-share of emitted tokens that are not the full model's own choice by teacher forcing, less what `plain` itself scores
-(batches of other shapes round differently).
+The modes alternate in one process, caches are emptied before every run, and prefill is excluded. Speeds are all tokens
+over all seconds, as in the profile; of several rounds, the fastest counts per prompt. The deviation is the share of
+emitted tokens that are not the full model's own choice by teacher forcing, minus the same share for `plain` (batches of
+other shapes round differently).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from via_sd_local.tiers.verifier import Verifier
 
 @dataclass(slots=True)
 class Row:
-    """A mode: what was predicted, and (tokens, seconds, agreement) of every prompt."""
+    """One mode: the prediction, and (tokens, seconds, agreement) for each prompt."""
 
     predicted: float
     level: float | None = None
@@ -58,7 +58,7 @@ class Row:
             "max_deviation": self.level,
             "bound": self.bound,
             "speeds": [round(speed, 2) for speed in speeds],
-            "worst_ratio": min(mine / other for mine, other in zip(speeds, base, strict=True)),
+            "worst_ratio": min(speed / other for speed, other in zip(speeds, base, strict=True)),
         }
 
 
@@ -66,9 +66,9 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--verifier", required=True, metavar="MODEL")
     parser.add_argument("--draft", required=True, metavar="MODEL")
-    parser.add_argument("--profile", default="auto", metavar="FILE", help="default: the one that fits")
-    parser.add_argument("--prompts", type=int, default=20, help="how many of the 20 tasks, evenly chosen")
-    parser.add_argument("--tokens", type=int, default=40, help="of each answer (default: %(default)s)")
+    parser.add_argument("--profile", default="auto", metavar="FILE", help="default: the profile that fits the models")
+    parser.add_argument("--prompts", type=int, default=20, help="number of tasks out of 20, evenly chosen")
+    parser.add_argument("--tokens", type=int, default=40, help="tokens per answer (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--n-ctx", type=int, default=1024)
     parser.add_argument("--threads", type=int, default=2)
@@ -126,20 +126,20 @@ def run(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
                 if speed is not None and (name not in fastest or speed > fastest[name][0]):
                     fastest[name] = (speed, emitted)
             for name, (speed, emitted) in fastest.items():
-                tokens = len(emitted) - 1  # the first one comes of the prefill
+                tokens = len(emitted) - 1  # the prefill yields the first one
                 rows[name].runs.append((tokens, tokens / speed, agreement(reference, prompt, emitted)))
     return {name: row.report(rows["plain"]) for name, row in rows.items()}
 
 
 def generate(engine: Engine, prompt: list[int], n: int) -> tuple[float | None, list[int]]:
-    """Tokens a second, and the tokens, from empty caches on."""
+    """Generate from empty caches; return tokens per second and the tokens."""
     engine.reset()
     emitted = [token for step in engine.generate(prompt, max_tokens=n) for token in step.tokens]
     return engine.stats.tokens_per_second, emitted
 
 
 def engine_of(route: Route, verifier: Verifier, drafter: ModelDrafter) -> Engine:
-    """The engine that a session would run, but with the verifier and the drafter that all modes share."""
+    """Build the engine as a session does, but with the verifier and the drafter that all modes share."""
     policy = Policy(route.mode, None, route.rule, max_deviation=route.max_deviation)
     if route.mode is Mode.PLAIN:
         return Engine(verifier, None, policy)
@@ -157,7 +157,7 @@ def row_of(name: str, profile: Profile) -> Row:
 
 def table(report: dict[str, dict[str, Any]]) -> str:
     lines = [
-        "| mode | predicted tokens/s | measured | measured / predicted | worst, x plain | deviation less plain's "
+        "| mode | predicted tokens/s | measured | measured / predicted | worst, x plain | deviation minus plain's "
         "| slim tier's bound |",
         "|---|---|---|---|---|---|---|",
     ]

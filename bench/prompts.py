@@ -1,4 +1,4 @@
-"""The prompts of the benchmarks, each of them once: a prompt that comes again finds its own drafts in the caches."""
+"""The benchmarks' prompts, each used once: a repeated prompt would find its own drafts in the caches."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ TASKS = Path(__file__).with_name("tasks.json")
 
 
 class Task(TypedDict):
-    """A prompt, and its kind."""
+    """A prompt, and the kind of task it is."""
 
     kind: str
     prompt: str
 
 
 def tasks(n: int) -> list[Task]:
-    """So many of the tasks, evenly chosen, no calibration prompt among them; SystemExit if there are fewer."""
-    known: list[Task] = json.loads(TASKS.read_text(encoding="utf-8"))
-    if not 1 <= n <= len(known):
-        raise SystemExit(f"{n} prompts are asked for; {TASKS.name} has {len(known)}, and none is used twice")
-    return [known[i * len(known) // n] for i in range(n)]
+    """Return `n` tasks, evenly chosen; none is a calibration prompt. SystemExit if there are fewer."""
+    every: list[Task] = json.loads(TASKS.read_text(encoding="utf-8"))
+    if not 1 <= n <= len(every):
+        raise SystemExit(f"--prompts is {n}; {TASKS.name} has {len(every)}, and none is used twice")
+    return [every[i * len(every) // n] for i in range(n)]

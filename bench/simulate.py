@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Policies compared in seconds, on recorded logits and a table of costs; the real engine runs, the models do not.
+"""Compare policies in seconds: the real engine runs on recorded logits and a table of costs, without the models.
 
     python bench/simulate.py record --verifier V --draft D --mask M -o text.npz [--tokens 64] [--threads 2]
     python bench/simulate.py run text.npz [--costs FILE | flat | staircase] [--configs sd tiered:joint:0.5,0.5 …]
     python bench/simulate.py frontier text.npz [--costs …]
 
-`record` lets the verifier answer bench/tasks.json and keeps what the three tiers say of the answers. `frontier` shows
-`tiered` by rule and budget beside `sd`. Costs are a file from `record --costs`, or one of two tables in units of a full
-pass over one token: `flat`, where 32 tokens cost 1.3 of it, as on GPUs (`flat:0.4` with a slim tier at 0.4 of the full
-one's cost in place of 0.56), and `staircase`, measured on a CPU. Configurations are those of bench/modes.py.
+`record` has the verifier answer bench/tasks.json and stores the logits of all three tiers for the answers. `frontier`
+compares `tiered`, by rule and budget, with `sd`. Costs come from a file of `record --costs`, or from one of two tables
+in units of a full pass over one token: `flat`, where 32 tokens cost 1.3 of these, as on GPUs (`flat:0.4` sets the slim
+tier's cost to 0.4 of the full tier's instead of 0.56), and `staircase`, measured on a CPU. Configurations are those of
+bench/modes.py.
 """
 
 from __future__ import annotations
@@ -43,12 +44,14 @@ LEVELS = (0.0, 0.01, 0.02, 0.05, 0.10, 0.12)
 
 @dataclass(frozen=True)
 class Answer:
+    """A prompt and the verifier's answer, in token ids."""
+
     prompt_tokens: list[int]
     tokens: list[int]
 
 
 def flat(slim: float = 0.56, resume: float = 0.65, draft: float = 0.12) -> Costs:
-    """Batches that cost next to nothing: 32 tokens take 1.3 times as long as one."""
+    """Return costs of a machine on which batches are almost free: 32 tokens take 1.3 times as long as one."""
     full = {size: 1 + 0.3 * (size - 1) / 31 for size in SIZES}
     return Costs(
         {
@@ -61,7 +64,7 @@ def flat(slim: float = 0.56, resume: float = 0.65, draft: float = 0.12) -> Costs
 
 
 def staircase() -> Costs:
-    """The default testbed on 2 threads of a Xeon (Sapphire Rapids), milliseconds as measured by bench/modes.py."""
+    """Return the costs of the default testbed on 2 threads of a Xeon (Sapphire Rapids), measured by bench/modes.py."""
     sizes = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32)
     milliseconds = {
         "full": (71, 102, 129, 92, 124, 151, 180, 168, 235, 255, 410, 512),
@@ -74,7 +77,7 @@ def staircase() -> Costs:
 
 
 def costs_from(name: str) -> Costs:
-    """A table by name, or from a file."""
+    """Return a table by name, or from a file."""
     kind, _, slim = name.partition(":")
     if kind == "flat":
         return flat(float(slim)) if slim else flat()
@@ -93,13 +96,14 @@ RULES = (
 
 
 def make_recording(args: argparse.Namespace) -> int:
+    """Record the tiers' logits on the verifier's answers, and the costs if asked for."""
     chosen = tasks(args.prompts)
     with closing(Model(resolve(args.verifier))) as model, closing(Model(resolve(args.draft))) as draft:
         form, mask = ChatFormat(model), LayerMask.parse(args.mask, model.n_layer)
         with closing(Verifier(model, n_ctx=args.n_ctx, mask=mask, n_threads=args.threads)) as verifier:
             if args.costs:
                 with closing(ModelDrafter(draft, model, n_ctx=args.n_ctx, n_threads=args.threads)) as drafter:
-                    args.costs.write_text(json.dumps(measure(verifier, drafter, 20.0).to_json()), encoding="utf-8")
+                    args.costs.write_text(json.dumps(measure(verifier, [drafter], 20.0).to_json()), encoding="utf-8")
             engine = Engine(verifier, None, Policy(Mode.PLAIN))
             answers = []
             for task in chosen:
@@ -115,6 +119,7 @@ def make_recording(args: argparse.Namespace) -> int:
 
 
 def show(name: str, result: Replayed, base: float) -> str:
+    """Format one configuration's row; `base` is the speed of plain, in tokens per unit of cost."""
     stats = result.stats
     slim = sum(s.passes["slim"].calls for s in stats)
     full = sum(s.passes["full"].calls + s.passes["resume"].calls for s in stats)
@@ -128,6 +133,7 @@ HEAD = f"{'configuration':34} {'x plain':>7} {'deviation':>9} {'slim/tok':>9} {'
 
 
 def run(args: argparse.Namespace) -> int:
+    """Print one row per configuration."""
     recording, costs = Recording.load(args.recording), costs_from(args.costs)
     plain = replay(recording, costs, Policy()).tokens_per_second
     print(HEAD)
@@ -137,6 +143,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def frontier(args: argparse.Namespace) -> int:
+    """Print speed and deviation of `tiered` by rule and budget."""
     recording, costs = Recording.load(args.recording), costs_from(args.costs)
     plain = replay(recording, costs, Policy()).tokens_per_second
     sd = replay(recording, costs, Policy(Mode.SD)).tokens_per_second
@@ -145,7 +152,7 @@ def frontier(args: argparse.Namespace) -> int:
     print(f"{'tiered':18}" + "".join(f"{level:>14.2f}" for level in LEVELS) + "   (x sd / deviation)")
     for rule in RULES:
         row = [replay(recording, costs, Policy(Mode.TIERED, rule=rule, max_deviation=level)) for level in LEVELS]
-        cells = "".join(f"{one.tokens_per_second / sd:8.2f}/{one.deviation:.3f}" for one in row)
+        cells = "".join(f"{result.tokens_per_second / sd:8.2f}/{result.deviation:.3f}" for result in row)
         print(f"{rule.name} {rule.accept:g},{rule.rewrite:g}".ljust(18) + cells, flush=True)
     return 0
 
@@ -158,7 +165,7 @@ def main(argv: list[str] | None = None) -> int:
     recorder.add_argument("--draft", required=True)
     recorder.add_argument("--mask", required=True)
     recorder.add_argument("-o", "--output", type=Path, required=True)
-    recorder.add_argument("--costs", type=Path, help="also measure costs, into this file")
+    recorder.add_argument("--costs", type=Path, help="also measure costs, and write them to this file")
     recorder.add_argument("--prompts", type=int, default=20)
     recorder.add_argument("--tokens", type=int, default=64)
     recorder.add_argument("--n-ctx", type=int, default=1024)

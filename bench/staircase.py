@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What a pass costs by its number of tokens: full, slim and resumed, in milliseconds, printed as they are measured.
+"""Measure what a full, a slim and a resumed pass cost by the number of tokens, in milliseconds.
 
     python bench/staircase.py --verifier V [--mask M] [--sizes 1-16,24,32,48,64] [--threads N] [--gpu-layers N …]
-    python bench/staircase.py --verifier V --loopback 2      # the same split across RPC servers started here, beside it
+    python bench/staircase.py --verifier V --loopback 2      # compare with RPC servers started here
 
-With --loopback the local and the split model take turns pass by pass, so that both see the same machine. Values are
-medians; every pass begins at the same depth of the text.
+With --loopback, the model is also split across RPC servers on this machine, and the local and the split model alternate
+pass by pass, so that both run under the same conditions. Values are medians; every pass starts at the same position.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DEPTH = 64  # tokens before every pass
 
 
 def parse_sizes(text: str) -> list[int]:
-    """The numbers of `1-4,8`."""
+    """Return the numbers of a list such as `1-4,8`."""
     sizes: list[int] = []
     for part in text.split(","):
         first, _, last = part.partition("-")
@@ -44,7 +44,7 @@ def parse_sizes(text: str) -> list[int]:
 
 @contextmanager
 def loopback_servers(n: int, threads: int) -> Iterator[list[str]]:
-    """RPC servers of this build on 127.0.0.1; yields `host:port` of each."""
+    """Run `n` RPC servers of this build on 127.0.0.1; yields the `host:port` of each."""
     with ExitStack() as stack:
         endpoints: list[str] = []
         for _ in range(n):
@@ -66,7 +66,7 @@ def loopback_servers(n: int, threads: int) -> Iterator[list[str]]:
 
 
 def passes(verifier: Verifier, size: int) -> dict[str, float]:
-    """Seconds of one pass of each kind that this verifier has."""
+    """Return the seconds of one pass of each kind that this verifier supports, by kind."""
     seconds: dict[str, float] = {}
     if verifier.n_full != DEPTH:
         verifier.reset()
@@ -117,7 +117,7 @@ def main(argv: list[str] | None = None) -> int:
             for turn in range(args.repeat + 1):
                 for name, verifier in verifiers.items():
                     for kind, seconds in passes(verifier, size).items():
-                        if turn:  # the first one warms up
+                        if turn:  # the first turn is a warm-up
                             seen[kind + name].append(1e3 * seconds)
             if not header:
                 header = list(seen)

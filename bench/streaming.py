@@ -1,8 +1,8 @@
-"""What a stream of `Llama` adds to the bare engine, in milliseconds a token, for short and long answers.
+"""Measure what streaming through `Llama` adds to the bare engine, in milliseconds per token, by length of the answer.
 
-Both generate the same greedy tokens from the same prompt, in turn and from empty caches, each time from another prompt;
-the time of passes (llama_decode) is taken out of each, and the medians of the rest are compared. A tiny random model
-serves as well as a real one: the text is not read.
+Both generate the same greedy tokens from the same prompt, in turn and from empty caches, with a new prompt each time.
+The time in llama_decode is subtracted, and the medians of the rest are compared. A tiny random model is enough, since
+the text does not matter.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ from via_sd_local import Llama
 from via_sd_local.sampling.sampler import SamplingParams
 
 PLACES = ("sea", "land", "river", "sky", "city", "wood", "hill", "road", "field", "shore")
-BAR = 0.2  # ms a token
+LIMIT = 0.2  # ms per token
 
 
-def outside(stats: dict[str, Any]) -> float:
-    """Seconds that the engine spent in llama_decode."""
+def decode_seconds(stats: dict[str, Any]) -> float:
+    """Return the seconds that the engine spent in llama_decode."""
     return float(stats["prefill_seconds"] + sum(kind["seconds"] for kind in stats["passes"].values()))
 
 
-def measured(llm: Llama, run: Callable[[str], None], text: str) -> float:
-    """Wall seconds of a run outside llama_decode."""
+def measure(llm: Llama, run: Callable[[str], None], text: str) -> float:
+    """Return the wall-clock seconds of a run outside llama_decode."""
     llm.reset()
     started = time.perf_counter()
     run(text)
-    return time.perf_counter() - started - outside(llm.last_stats)
+    return time.perf_counter() - started - decode_seconds(llm.last_stats)
 
 
 def prompts() -> Iterator[str]:
-    """Different ones; SystemExit when they are used up."""
-    for one, other in permutations(PLACES, 2):
-        yield f"the {one} and the {other}"
+    """Yield distinct prompts; SystemExit when they are used up."""
+    for first, second in permutations(PLACES, 2):
+        yield f"the {first} and the {second}"
     raise SystemExit(f"all {len(PLACES) * (len(PLACES) - 1)} prompts are used up; ask for fewer repeats")
 
 
 def compare(llm: Llama, texts: Sequence[str], n: int, options: dict[str, Any]) -> dict[str, Any]:
-    """The medians for answers of n tokens to these prompts."""
+    """Return the medians over these prompts, for answers of `n` tokens."""
     ends = dict.fromkeys(llm._runner.model.eog, -1e9)  # type: ignore[union-attr]
     engine = llm._runner.engine  # type: ignore[union-attr]
     bias = tuple(ends.items())
@@ -66,17 +66,17 @@ def compare(llm: Llama, texts: Sequence[str], n: int, options: dict[str, Any]) -
 
     times: dict[str, list[float]] = {"engine": [], "stream": []}
     for text in texts:
-        times["engine"].append(measured(llm, bare, text))
-        times["stream"].append(measured(llm, streamed, text))
+        times["engine"].append(measure(llm, bare, text))
+        times["stream"].append(measure(llm, streamed, text))
     engine_ms, stream_ms = (statistics.median(times[name]) / n * 1e3 for name in ("engine", "stream"))
     return {"tokens": n, "engine_ms": engine_ms, "stream_ms": stream_ms, "added_ms": stream_ms - engine_ms}
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print the table; 1 if a bar is not met."""
+    """Print the table; returns 1 if streaming adds more than `LIMIT`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", metavar="FILE", help="a .gguf file or a name (default: a tiny random model)")
-    parser.add_argument("--tokens", type=int, nargs="+", default=[50, 4000], help="lengths of answers")
+    parser.add_argument("--tokens", type=int, nargs="+", default=[50, 4000], help="lengths of the answers")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--stop", nargs="*", default=["@@@", "%%%"], help="stop strings to look for")
     parser.add_argument("--drafter", choices=["none", "lookup"], default="none")
@@ -103,7 +103,7 @@ def main(argv: list[str] | None = None) -> int:
         print("tokens  engine ms/token  stream ms/token  added")
         for row in rows:
             print(f"{row['tokens']:6}  {row['engine_ms']:15.4f}  {row['stream_ms']:15.4f}  {row['added_ms']:.4f}")
-    return int(any(row["added_ms"] > BAR for row in rows))
+    return int(any(row["added_ms"] > LIMIT for row in rows))
 
 
 if __name__ == "__main__":

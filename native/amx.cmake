@@ -1,4 +1,4 @@
-# Sets AMX_VERDICT, and keeps the compiler from using AMX where the machine announces it but faults on it.
+# Sets AMX_VERDICT, and keeps the compiler from using AMX if the processor announces it but faults on it.
 
 if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|i686)$")
     set(AMX_VERDICT "not an x86 processor")

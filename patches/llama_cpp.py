@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Prepare the llama.cpp source that this project builds: fetch, verify, unpack, patch.
 
-    llama_cpp.py prepare DEST            what CMake runs; safe to run again, and after the patch was edited
-    llama_cpp.py prepare DEST --source D the same from a llama.cpp checkout D, which stays as it is
+    llama_cpp.py prepare DEST            prepare the pinned source, as CMake does; safe to repeat
+    llama_cpp.py prepare DEST --source D prepare a copy of the llama.cpp checkout D, which is not modified
     llama_cpp.py regenerate DEST         write the difference between DEST and the pristine source to the patches
 
-DEST/llama.cpp receives the patched source, DEST/llama_cpp the Python side of llama-cpp-python. Only the standard
+The patched source goes to DEST/llama.cpp, the Python side of llama-cpp-python to DEST/llama_cpp. Only the standard
 library and pip are needed.
 """
 
@@ -25,21 +25,21 @@ from pathlib import Path
 
 VERSION = "0.3.36"
 SHA256 = "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e"
-COMMIT = "0c1e57098"  # of llama.cpp, as llama-cpp-python 0.3.36 vendors it
+COMMIT = "0c1e57098"  # the llama.cpp commit that llama-cpp-python 0.3.36 vendors
 SDIST = f"llama_cpp_python-{VERSION}.tar.gz"
 HERE = Path(__file__).resolve().parent
 PATCHES = (HERE / "layer-skip.patch", HERE / "rpc-lost-server.patch")
 
-# What a build of llama, ggml and the RPC server reads; the rest (other tools, tests, models) stays in the archive.
+# What a build of llama, ggml and the RPC server reads; the rest (other tools, tests, models) is not unpacked.
 NEEDED = ("CMakeLists.txt", "LICENSE", "cmake/", "ggml/", "include/", "licenses/", "src/", "tools/rpc/", "vendor/")
 
 
 class SourceError(Exception):
-    """The source cannot be prepared; the text says why and what to do."""
+    """The source cannot be prepared; the message says why and what to do."""
 
 
 def cache_folder() -> Path:
-    """The user's cache folder for this project: VIA_SD_HOME, else the platform's convention."""
+    """Return this project's cache folder: `VIA_SD_HOME`, or the platform's convention."""
     if override := os.environ.get("VIA_SD_HOME"):
         return Path(override).expanduser().absolute()
     if sys.platform == "darwin":
@@ -50,6 +50,7 @@ def cache_folder() -> Path:
 
 
 def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file, in hex digits."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 20):
@@ -58,7 +59,7 @@ def sha256_of(path: Path) -> str:
 
 
 def fetch() -> Path:
-    """The path of the verified source distribution in the cache; pip downloads it when it is not there."""
+    """Return the verified source distribution in the cache; pip downloads it first if it is missing."""
     archive = cache_folder() / "sources" / SDIST
     if archive.is_file() and sha256_of(archive) == SHA256:
         return archive
@@ -67,7 +68,7 @@ def fetch() -> Path:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder]
         command += ["--no-binary", "llama-cpp-python", f"llama-cpp-python=={VERSION}"]
         print(f"downloading {SDIST} (77 MB) with pip", file=sys.stderr)
-        # pip builds the metadata of what it downloads; that must not compile anything
+        # pip builds the metadata of a source distribution, which must not compile anything
         run = subprocess.run(command, env={**os.environ, "CMAKE_ARGS": "-DLLAMA_BUILD=OFF"}, check=False)
         fetched = Path(folder) / SDIST
         if run.returncode != 0 or not fetched.is_file():
@@ -81,7 +82,7 @@ def fetch() -> Path:
 
 
 def unpack(archive: Path, dest: Path) -> None:
-    """Unpack what is needed into DEST, whole or not at all."""
+    """Unpack the needed files into `dest`, which is replaced only when all are there."""
     partial = dest.with_name(dest.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     root = f"llama_cpp_python-{VERSION}/"
@@ -108,12 +109,12 @@ def unpack(archive: Path, dest: Path) -> None:
 
 
 def patch_text() -> str:
-    """All patches, one after the other."""
+    """Return all patches, concatenated."""
     return "".join(patch.read_text(encoding="utf-8") for patch in PATCHES)
 
 
 def patch_of(name: str) -> Path:
-    """The patch that changes this file of llama.cpp; the first one for a file that none changes yet."""
+    """Return the patch that changes this file of llama.cpp, or the first patch if none does yet."""
     for patch in PATCHES:
         if patch.is_file() and f"+++ b/{name}" in patch.read_text(encoding="utf-8").replace("\t", "\n").splitlines():
             return patch
@@ -121,7 +122,7 @@ def patch_of(name: str) -> Path:
 
 
 def hunks(patch: str) -> dict[str, list[tuple[list[str], list[str]]]]:
-    """file name → [(lines before, lines after)], from a unified diff."""
+    """Parse a unified diff into file name → [(lines before, lines after)]; SourceError if it removes a line."""
     files: dict[str, list[tuple[list[str], list[str]]]] = {}
     current: list[tuple[list[str], list[str]]] = []
     name = ""
@@ -144,14 +145,15 @@ def hunks(patch: str) -> dict[str, list[tuple[list[str], list[str]]]]:
 
 
 def positions(lines: list[str], block: list[str]) -> list[int]:
+    """Return every index at which `block` occurs in `lines`."""
     return [i for i in range(len(lines) - len(block) + 1) if lines[i : i + len(block)] == block]
 
 
 def patched(root: Path, patch: str, replaced: str = "") -> dict[str, str]:
-    """file name → text with the patch, for the files under ROOT, which stay as they are.
+    """Return file name → patched text for the files under `root`, which are not modified.
 
-    `replaced` is the patch that they have now; it is taken back first. Every hunk must match exactly once; hunks that
-    are in place already are left alone.
+    `replaced` is the patch that the files have now, which is reverted first. Every hunk must match exactly once; hunks
+    that are already in place are left alone.
     """
     texts: dict[str, str] = {}
     for name, file_hunks in hunks(replaced).items():
@@ -162,6 +164,7 @@ def patched(root: Path, patch: str, replaced: str = "") -> dict[str, str]:
 
 
 def read(root: Path, name: str) -> str:
+    """Return the text of a source file; SourceError if it is missing."""
     path = root / name
     if not path.is_file():
         raise SourceError(f"{root} has no {name}: it is not llama.cpp {COMMIT}, the version that the patch is for")
@@ -169,11 +172,11 @@ def read(root: Path, name: str) -> str:
 
 
 def rewritten(text: str, name: str, changes: list[tuple[list[str], list[str]]]) -> str:
-    """The text of a file with each (old lines, new lines) replaced."""
+    """Return the text of a file with each (old lines, new lines) replaced; SourceError unless each matches once."""
     lines = text.split("\n")
     for number, (old, new) in enumerate(changes, 1):
         found = positions(lines, old)
-        # a hunk only inserts: where its longer side is, its shorter one is only by chance
+        # a hunk only inserts: where its longer side matches, a match of the shorter one is a coincidence
         if positions(lines, new) and (len(new) > len(old) or not found):
             continue
         if len(found) != 1:
@@ -187,7 +190,7 @@ def rewritten(text: str, name: str, changes: list[tuple[list[str], list[str]]]) 
 
 
 def write_changed(root: Path, texts: dict[str, str]) -> int:
-    """Write the texts that differ from the files under ROOT; returns how many (mtimes decide what is rebuilt)."""
+    """Write only the texts that differ from the files under `root`, for incremental builds; return their number."""
     count = 0
     for name, text in texts.items():
         path = root / name
@@ -199,7 +202,7 @@ def write_changed(root: Path, texts: dict[str, str]) -> int:
 
 
 def checkout_files(source: Path) -> dict[str, Path]:
-    """name → path of a checkout's needed files."""
+    """Return name → path of a checkout's needed files; SourceError if it is no llama.cpp checkout."""
     if not (source / "src" / "llama-graph.cpp").is_file():
         raise SourceError(f"{source} is not a llama.cpp checkout: it has no src/llama-graph.cpp")
     files: dict[str, Path] = {}
@@ -211,7 +214,7 @@ def checkout_files(source: Path) -> dict[str, Path]:
 
 
 def mirror(files: dict[str, Path], dest: Path, texts: dict[str, str]) -> None:
-    """Make DEST hold exactly these files, copying those that differ; those in TEXTS are left to `write_changed`."""
+    """Make `dest` hold exactly these files, copying those that differ; those in `texts` are left to `write_changed`."""
     for name, path in files.items():
         target = dest / name
         if name not in texts and not (target.is_file() and filecmp.cmp(path, target, shallow=False)):
@@ -223,9 +226,9 @@ def mirror(files: dict[str, Path], dest: Path, texts: dict[str, str]) -> None:
 
 
 def prepare(dest: Path, source: Path | None) -> None:
-    """Bring DEST to the pinned (or given) source with the current patch, touching as few files as possible.
+    """Bring `dest` to the pinned source, or the checkout `source`, with the current patches, writing few files.
 
-    What cannot be prepared leaves DEST as it was.
+    If that fails with SourceError, `dest` is as before.
     """
     patch = patch_text()
     texts: dict[str, str] = {}
@@ -248,9 +251,10 @@ def prepare(dest: Path, source: Path | None) -> None:
 
 
 def regenerate(dest: Path) -> None:
-    """Write the patches anew from DEST/llama.cpp against the pristine source; refuses removals.
+    """Write the patches from the difference between `dest`/llama.cpp and the pristine source.
 
-    A file's changes go to the patch that has changes of it now, else to the first one.
+    A file's changes go to the patch that already changes it, or to the first patch. Raises SourceError if a line is
+    removed.
     """
     texts = dict.fromkeys(PATCHES, "")
     with tempfile.TemporaryDirectory() as folder:
@@ -264,7 +268,7 @@ def regenerate(dest: Path) -> None:
             lines = [p.read_text(encoding="utf-8").splitlines(keepends=True) for p in (old, path)]
             texts[patch_of(name)] += "".join(difflib.unified_diff(lines[0], lines[1], f"a/{name}", f"b/{name}", n=4))
     if not any(texts.values()):
-        raise SourceError(f"{dest / 'llama.cpp'} equals the pristine source; nothing to write")
+        raise SourceError(f"{dest / 'llama.cpp'} equals the pristine source; there is nothing to write")
     changes = {patch: hunks(text) for patch, text in texts.items()}  # raises on removals
     for patch, text in texts.items():
         patch.write_text(text, encoding="utf-8", newline="\n")
@@ -276,11 +280,11 @@ def regenerate(dest: Path) -> None:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    one = commands.add_parser("prepare")
-    one.add_argument("dest", type=Path)
-    one.add_argument("--source", type=Path, help="a llama.cpp checkout to build instead of the pinned source")
-    two = commands.add_parser("regenerate")
-    two.add_argument("dest", type=Path)
+    preparing = commands.add_parser("prepare", help="bring DEST to the source with the current patches")
+    preparing.add_argument("dest", type=Path)
+    preparing.add_argument("--source", type=Path, help="a llama.cpp checkout to build instead of the pinned source")
+    regenerating = commands.add_parser("regenerate", help="write the patches from the edited source in DEST")
+    regenerating.add_argument("dest", type=Path)
     args = parser.parse_args(argv)
     try:
         if args.command == "prepare":

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Try this project on a machine with a GPU and without a network, and write down what it costs there.
+# Build, test and measure this project on a machine that has a GPU but no network.
 #
-#   scripts/check_device.sh pack FOLDER            here: what has to be carried over, in files of at most 48 MiB
+#   scripts/check_device.sh pack FOLDER            here: pack everything to carry over, in files of at most 48 MiB
 #   scripts/check_device.sh run FOLDER WORK OUT    there: build, test, measure; results appear in OUT as they come
 #
-# `pack` needs the llama.cpp archive and SmolLM2 in the cache (`make test` puts them there) and pip. Carry FOLDER whole,
-# or file by file, together with nothing else: the checkout is inside. Libraries that were built already for that
-# machine can go along: LIBRARIES=via_sd_local scripts/check_device.sh pack FOLDER packs via_sd_local/{lib,_vendor}.
+# `pack` needs pip, and the llama.cpp archive and SmolLM2 in the cache (`make test` puts them there). Carry all of
+# FOLDER; nothing else is needed, since it contains the checkout. Libraries that were already built for that machine can be
+# included: LIBRARIES=via_sd_local scripts/check_device.sh pack FOLDER packs via_sd_local/{lib,_vendor}.
 #
-# `run` keeps every part within a time limit of its own, so that a slow one loses only itself. What it reads from the
-# environment, with its defaults: BACKEND=cuda (or cpu), ARCH=90-real, FLASH=OFF (fused attention kernels, long to
-# compile), JOBS and THREADS=all cores, SHAPE="--embed 4096 --ffn 14336 --kv-heads 8 --copies 14" (about 8 billion
-# parameters), QUANTS="Q4_0 F16", PROMPTS=6, TOKENS=64, SIZES=1-16,24,32,48,64, DEADLINE=570 (seconds for everything;
-# parts that would begin later are left out), and LIMIT=1 (a factor for the parts' limits).
+# `run` gives every part its own time limit, so a slow part loses only its own results. It reads these variables (with
+# their defaults): BACKEND=cuda (or cpu), ARCH=90-real, FLASH=OFF (fused attention kernels, slow to compile), JOBS and
+# THREADS=all cores, SHAPE="--embed 4096 --ffn 14336 --kv-heads 8 --copies 14" (about 8 billion parameters),
+# QUANTS="Q4_0 F16", PROMPTS=6, TOKENS=64, SIZES=1-16,24,32,48,64, DEADLINE=570 (seconds in total; parts that would
+# start later are skipped), and LIMIT=1 (a factor for the parts' time limits).
 
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -31,9 +31,9 @@ pack() {
     cache=$(cd "$here/patches" && "$python" -B -c "import llama_cpp; print(llama_cpp.cache_folder())") || exit 1
     archive=$(ls "$cache"/sources/llama_cpp_python-*.tar.gz 2>/dev/null) || die "no llama.cpp archive in $cache/sources"
     model=$cache/models/SmolLM2-135M-Instruct.Q4_1.gguf
-    [ -f "$model" ] || die "no $model; via-sd-local models pull smollm2-135m fetches it"
+    [ -f "$model" ] || die "$model is missing; `via-sd-local models pull smollm2-135m` downloads it"
 
-    # this checkout, and llama.cpp as prepared for the build: patched, without the backends that it does not build
+    # this checkout, and the patched llama.cpp without the backends that are not built
     source=$stage/checkout/build/device/source
     mkdir -p "$source"
     (cd "$here" && tar cf - --exclude=via_sd_local/lib --exclude=via_sd_local/_vendor --exclude=__pycache__ \
@@ -53,7 +53,7 @@ pack() {
         tar cJf "$folder/libraries.tar.xz" -C "$LIBRARIES" lib _vendor || exit 1
     fi
 
-    # what of Python's packages may be missing there, but numpy; some are compiled, one for each Python
+    # Python packages that may be missing there, except numpy; compiled ones for each version of Python
     mkdir "$stage/wheels"
     fetch=("$python" -m pip download --quiet --no-deps --only-binary=:all: --dest "$stage/wheels")
     "${fetch[@]}" gguf diskcache platformdirs jinja2 typing-extensions tqdm pytest pluggy iniconfig packaging pygments ||
@@ -70,12 +70,12 @@ pack() {
 # run
 #
 
-part() { # part NAME SECONDS COMMAND…: its output in OUT/NAME.log, its end in OUT/summary.txt
+part() { # part NAME SECONDS COMMAND…: output goes to OUT/NAME.log, the result to OUT/summary.txt
     local name=$1 limit=$2 began=$SECONDS status
     shift 2
     limit=$((limit * ${LIMIT:-1}))
     if [ $((DEADLINE - SECONDS)) -lt 5 ]; then
-        say "$name: left out, $SECONDS s are over"
+        say "$name: skipped, $SECONDS s are over"
         return 1
     fi
     [ "$limit" -le $((DEADLINE - SECONDS)) ] || limit=$((DEADLINE - SECONDS))
@@ -83,7 +83,7 @@ part() { # part NAME SECONDS COMMAND…: its output in OUT/NAME.log, its end in 
     status=$?
     case $status in
         0) say "$name: done in $((SECONDS - began)) s" ;;
-        124 | 137) say "$name: STOPPED after its limit of $limit s" ;;
+        124 | 137) say "$name: STOPPED at its limit of $limit s" ;;
         *) say "$name: FAILED ($status) after $((SECONDS - began)) s: $(tail -n 1 "$OUT/$name.log" | cut -c 1-200)" ;;
     esac
     return "$status"
@@ -95,7 +95,7 @@ build() {
     local options=(-DCMAKE_BUILD_TYPE=Release -DVIA_SD_INSTALL_IN_SOURCE=ON)
     if [ "$BACKEND" = cuda ]; then
         options+=(-DGGML_CUDA=ON "-DCMAKE_CUDA_ARCHITECTURES=$ARCH" "-DGGML_CUDA_FA=$FLASH" -DGGML_CUDA_NCCL=OFF
-            -DGGML_CUDA_NO_VMM=ON) # no VMM: the driver's library need not be there when linking
+            -DGGML_CUDA_NO_VMM=ON) # no VMM: linking then does not need the driver's library
         if [ -n "$CUBLAS" ]; then
             options+=("-DCUDA_cublas_LIBRARY=$CUBLAS" "-DCMAKE_CUDA_FLAGS=-I$(dirname "$CUBLAS")/../include")
         fi
@@ -113,7 +113,7 @@ example() {
         cmake --build "$WORK/example" --target llama-speculative-simple --parallel "$JOBS"
 }
 
-cublas() { # for a toolkit that lacks it: that of the wheel nvidia-cublas, of the same major version
+cublas() { # print the cuBLAS of the wheel nvidia-cublas of the same major version, for a toolkit without it
     ! ls "$CUDA_HOME"/include/cublas_v2.h "$CUDA_HOME"/targets/*/include/cublas_v2.h >/dev/null 2>&1 || return 0
     "$python" - "$(nvcc --version 2>/dev/null | sed -n 's/.*release \([0-9]*\).*/\1/p')" <<'PYTHON'
 import glob, os, sys
@@ -123,7 +123,7 @@ print(found[0] if found else "")
 PYTHON
 }
 
-packages() { # wheels are archives: no pip needed
+packages() { # unpack the missing packages; wheels are zip archives, so pip is not needed
     "$python" - "$WORK/wheels" "$WORK/site" <<'PYTHON'
 import importlib.util, pathlib, sys, zipfile
 names = {"pyyaml": "yaml", "typing_extensions": "typing_extensions", "typing-extensions": "typing_extensions"}
@@ -132,12 +132,12 @@ for wheel in sorted(pathlib.Path(sys.argv[1]).glob("*.whl")):
     ours = tag.startswith("py") or tag == f"cp{sys.version_info.major}{sys.version_info.minor}"
     if importlib.util.find_spec(names.get(name, name)) is None and ours:
         zipfile.ZipFile(wheel).extractall(sys.argv[2])
-        print("taken along:", wheel.name)
+        print("unpacked:", wheel.name)
 import numpy; print("numpy", numpy.__version__)
 PYTHON
 }
 
-memory() { # every second: the time, MiB in use on the GPU, MiB of main memory free
+memory() { # log every second: time, MiB used on the GPU, MiB of main memory available
     local gpu
     while sleep 1; do
         gpu=$(nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits 2>/dev/null | head -n 1)
@@ -165,7 +165,7 @@ run() {
     export CUBLAS WORK OUT BACKEND ARCH FLASH JOBS THREADS PROMPTS TOKENS SIZES python # parts are processes
     say "$(date -u +%FT%TZ) $(uname -m), $(nproc) cores, $BACKEND"
     nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null | tee -a "$OUT/summary.txt"
-    (cd "$folder" && sha256sum --quiet --check SHA256SUMS) || die "$folder is not complete; carry it again"
+    (cd "$folder" && sha256sum --quiet --check SHA256SUMS) || die "$folder is incomplete; copy it again"
 
     tar xJf "$folder/source.tar.xz" -C "$WORK" || die "the source cannot be unpacked"
     tar xf "$folder/wheels.tar" -C "$WORK/wheels"
@@ -174,9 +174,9 @@ run() {
     cd "$WORK/checkout" || exit 1
     part packages 30 packages
     if [ -f "$folder/libraries.tar.xz" ]; then
-        tar xJf "$folder/libraries.tar.xz" -C via_sd_local && say "libraries: those that were carried"
+        tar xJf "$folder/libraries.tar.xz" -C via_sd_local && say "libraries: taken from the packed folder"
     else
-        part build 280 build || die "nothing works without the libraries; see $OUT/build.log"
+        part build 280 build || die "the libraries could not be built; see $OUT/build.log"
     fi
     part doctor 20 "$python" -m via_sd_local.cli doctor
     memory &
@@ -200,14 +200,14 @@ try:
     print(made['verifier'], made['draft'], made['mask'])
 except (OSError, ValueError, IndexError):
     pass")
-        [ -n "${verifier:-}" ] || { say "$quant: no testbed, nothing measured"; continue; }
+        [ -n "${verifier:-}" ] || { say "$quant: no testbed, so nothing is measured"; continue; }
         part "staircase-$quant" 60 "$python" bench/staircase.py --verifier "$verifier" --mask "$mask" \
             --sizes "$SIZES" --repeat 3 --threads "$THREADS"
         part "modes-$quant" 120 "$python" bench/modes.py --verifier "$verifier" --draft "$draft" --mask "$mask" \
             --fidelity --prompts "$PROMPTS" --tokens "$TOKENS" --threads "$THREADS" \
             --configs plain sd sd:3 sd:7 sd:15 exact tiered@0.01 tiered@0.05 tiered@0.12
         wait "$compiling"
-        if [ -x "$WORK/example/example/llama-speculative-simple" ]; then # it loads the models for every answer
+        if [ -x "$WORK/example/example/llama-speculative-simple" ]; then # it loads the models anew for every answer
             part "speculative-$quant" 120 "$python" bench/llama_speculative.py --verifier "$verifier" --draft "$draft" \
                 --program "$WORK/example/example/llama-speculative-simple" --threads "$THREADS" \
                 --lengths 3 7 15 --prompts 3 --tokens "$TOKENS"
@@ -216,7 +216,7 @@ except (OSError, ValueError, IndexError):
     kill "$watching" 2>/dev/null
     say "memory: at most $(awk '$2 > m { m = $2 } END { print m + 0 }' "$OUT/memory.txt") MiB on the GPU, at least" \
         "$(awk 'NR == 1 || $3 < m { m = $3 } END { print m + 0 }' "$OUT/memory.txt") MiB of main memory free"
-    say "$(date -u +%FT%TZ) all parts ended after $SECONDS s"
+    say "$(date -u +%FT%TZ) all parts finished after $SECONDS s"
 }
 
 export -f build example packages

@@ -1,4 +1,4 @@
-"""The array type that crosses modules."""
+"""The array type that modules exchange."""
 
 from typing import TypeAlias
 

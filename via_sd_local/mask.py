@@ -1,4 +1,4 @@
-"""Which sublayers of the verifier the slim tier skips."""
+"""Layer masks: the sublayers of the verifier that the slim tier skips."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _ITEM = re.compile(r"([af]?)(\d+)(?:-(\d+))?")
-_ATTN, _FFN = 1, 2  # the bits of native/llama-layer-skip.h
+_ATTN, _FFN = 1, 2  # bits of a mask's bytes, as in native/llama-layer-skip.h
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +28,19 @@ class LayerMask:
 
     @classmethod
     def of(cls, n_layer: int, *, attn: Iterable[int] = (), ffn: Iterable[int] = ()) -> LayerMask:
-        """The mask from any collections of layer indices; ValueError for one that is out of range."""
+        """Make a mask from collections of layer indices; ValueError for an index out of range."""
         return cls(n_layer, frozenset(attn), frozenset(ffn))
 
     @classmethod
     def below(cls, n_layer: int, layer: int) -> LayerMask:
-        """The mask that skips every layer below `layer` whole."""
+        """Make the mask that skips both sublayers of every layer below `layer`."""
         return cls.of(n_layer, attn=range(layer), ffn=range(layer))
 
     @classmethod
     def parse(cls, text: str, n_layer: int) -> LayerMask:
-        """Read `"12-17"` (whole layers), `"a3,f3,12-17"` (a: attention, f: FFN), or `""` / `"none"`.
+        """Parse `"12-17"` (whole layers), `"a3,f3,12-17"` (a: attention, f: FFN), or `""` / `"none"` (no mask).
 
-        Raises ValueError that names the item which cannot be read, or the layer that does not exist.
+        Raises ValueError, naming the item that cannot be parsed or the layer that does not exist.
         """
         attn: set[int] = set()
         ffn: set[int] = set()
@@ -64,7 +64,7 @@ class LayerMask:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> LayerMask:
-        """The mask from what `to_json` returns; ValueError for anything else."""
+        """Make a mask from the value that `to_json` returns; ValueError for anything else."""
         try:
             n_layer, attn, ffn = data["n_layer"], data["attn"], data["ffn"]
         except (KeyError, TypeError):
@@ -76,33 +76,33 @@ class LayerMask:
         return cls.of(n_layer, attn=attn, ffn=ffn)
 
     def to_json(self) -> dict[str, Any]:
-        """`{"n_layer": int, "attn": [int], "ffn": [int]}`, sorted."""
+        """Return `{"n_layer": int, "attn": [int], "ffn": [int]}` with sorted layer indices."""
         return {"n_layer": self.n_layer, "attn": sorted(self.attn), "ffn": sorted(self.ffn)}
 
     def to_bytes(self) -> bytes:
-        """`[n_layer]` bytes as `llama_set_layer_skip` takes them; empty for the full model."""
+        """Return `n_layer` bytes, as `llama_set_layer_skip` takes them; empty for the full model."""
         if not self:
             return b""
         return bytes(_ATTN * (il in self.attn) | _FFN * (il in self.ffn) for il in range(self.n_layer))
 
     def __len__(self) -> int:
-        """The number of skipped sublayers; 0 (false) for the full model."""
+        """Return the number of skipped sublayers; 0 for the full model, which is therefore false."""
         return len(self.attn) + len(self.ffn)
 
     @property
     def skip_ratio(self) -> float:
-        """Skipped sublayers as a share of all 2 · n_layer."""
+        """Share of the 2 · n_layer sublayers that are skipped, from 0 to 1."""
         return len(self) / (2 * self.n_layer)
 
     @property
     def first(self) -> int | None:
-        """The first layer with a skipped sublayer; None for the full model."""
+        """Lowest layer with a skipped sublayer; None for the full model."""
         return min(self.attn | self.ffn, default=None)
 
     def __str__(self) -> str:
-        """The text that `parse` reads back as this mask; equal masks print alike."""
-        whole = self.attn & self.ffn
-        items = [_ranges("", whole), _ranges("a", self.attn - whole), _ranges("f", self.ffn - whole)]
+        """Return the shortest text that `parse` reads as this mask; equal masks have equal texts."""
+        both = self.attn & self.ffn
+        items = [_ranges("", both), _ranges("a", self.attn - both), _ranges("f", self.ffn - both)]
         return ",".join(filter(None, items)) or "none"
 
 

@@ -50,9 +50,7 @@ def test_no_prompt_of_a_benchmark_comes_twice() -> None:
     for n in (1, 7, len(known)):
         assert len({task["prompt"] for task in tasks(n)}) == n
     for n in (0, len(known) + 1):
-        with pytest.raises(
-            SystemExit, match=f"{n} prompts are asked for; tasks.json has {len(known)}, and none is used"
-        ):
+        with pytest.raises(SystemExit, match=f"--prompts is {n}; tasks.json has {len(known)}, and none is used"):
             tasks(n)
 
 

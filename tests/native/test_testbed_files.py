@@ -24,7 +24,6 @@ from via_sd_local.catalog import catalog
 from via_sd_local.cli import main
 from via_sd_local.errors import ModelError, NativeError
 from via_sd_local.testbed import build as testbed_build
-from via_sd_local.testbed import recipe as testbed
 from via_sd_local.testbed.recipe import Recipe
 
 build, failure, models, source = testbeds.build, testbeds.failure, testbeds.models, testbeds.source
@@ -47,11 +46,14 @@ build, failure, models, source = testbeds.build, testbeds.failure, testbeds.mode
             "kv_heads is 3, for rows of 96 weights, and Q4_K_M has blocks of 256",
         ),
         (["--quant", "Q9"], "quant is 'Q9'; llama.cpp has F32, F16, Q4_0"),
-        (["--copies", "-1"], "copies is -1; give 0 for none"),
+        (["--copies", "-1"], "copies is -1; give 0 or more"),
         (["--copies", "507"], "copies is 507, for 513 layers in all, and llama.cpp takes 512; give 506 or fewer"),
         (["--copies-from", "1"], "copies_from is 1.0; give a share of the layers from 0 to below 1"),
         (["--copies-from", "nan"], "copies_from is nan"),
-        (["--copies-from", "0.9"], "copies_from is 0.9, which leaves no place among 6 layers, .*give 0.67 or less"),
+        (
+            ["--copies-from", "0.9"],
+            "copies_from is 0.9, which leaves no place for copies among 6 layers, .*give 0.67 or less",
+        ),
         (["--scale", "-0.1"], "scale is -0.1; give a number from 0 to 1"),
         (["--scale", "nan"], "scale is nan"),
     ],
@@ -214,7 +216,7 @@ def test_one_tensor_is_held_at_a_time(source: Path, tmp_path: Path, monkeypatch:
     """Every array is gone when the next one is made."""
     alive: list[Any] = []
     made = 0
-    padded = testbed.padded
+    padded = testbed_build.padded
 
     def watched(*arguments: Any) -> Any:
         nonlocal made
@@ -224,7 +226,7 @@ def test_one_tensor_is_held_at_a_time(source: Path, tmp_path: Path, monkeypatch:
         made += 1
         return array
 
-    monkeypatch.setattr(testbed, "padded", watched)
+    monkeypatch.setattr(testbed_build, "padded", watched)
     recipe = Recipe(64, 96, 2, copies=2, quant="F16")
     testbed_build.build(source, recipe, tmp_path / "a.gguf", tmp_path / "b.gguf", progress=False)
     assert made == 3 + 8 * 9

@@ -161,7 +161,7 @@ def test_regenerate_of_an_unchanged_source_keeps_the_patch(
     for name, text in SOURCE.items():
         (tmp_path / "dest" / "llama.cpp" / name).write_text(text, encoding="utf-8")
     assert script.main(["regenerate", str(tmp_path / "dest")]) == 1
-    assert_refused(capsys.readouterr(), "equals the pristine source; nothing to write")
+    assert_refused(capsys.readouterr(), "equals the pristine source; there is nothing to write")
     assert script.PATCHES[0].read_text(encoding="utf-8") == diff(CHANGED)
 
 

@@ -25,8 +25,8 @@ message(STATUS "nothing is missing")
 @pytest.mark.parametrize(
     ("option", "words"),
     [
-        ("GGML_CUDA", "GGML_CUDA=ON needs the CUDA toolkit, and there is no nvcc"),
-        ("GGML_VULKAN", "GGML_VULKAN=ON needs the Vulkan headers, its loader and the shader compiler glslc"),
+        ("GGML_CUDA", "GGML_CUDA=ON needs the CUDA toolkit, and nvcc was not found"),
+        ("GGML_VULKAN", "GGML_VULKAN=ON needs the Vulkan headers, the Vulkan loader and the shader compiler glslc"),
         pytest.param(
             "GGML_METAL",
             "GGML_METAL=ON is for macOS; this is Linux",

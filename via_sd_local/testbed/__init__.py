@@ -1,1 +1,1 @@
-"""A synthetic verifier with a known best mask, built from a small model."""
+"""Builds testbeds: synthetic verifiers with a known best mask, made from a small model."""

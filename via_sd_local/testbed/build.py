@@ -1,4 +1,4 @@
-"""Builds a testbed and its draft as files: whole and of their recipe, or not at all."""
+"""Builds a testbed and its draft model as GGUF files, each complete or not at all."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from .quantiser import block_size, file_type, quantise, size_bound
 from .recipe import Dims, Layer, Matrix, Recipe, copies_mask, factor, padded, shape_of, split_name, stack
 
 DRAFT_QUANT = "Q4_0"
-COPIES_KEY = "via_sd.testbed.copies"  # int32 [copies]: the layers that the best mask skips; absent if there are none
-ORIGINALS_KEY = "via_sd.testbed.originals"  # int32 [layers]: which layer of the source each one is, or copies
-RECIPE_KEY = "via_sd.testbed.recipe"  # JSON: the fields of Recipe, the source's file name and its bytes
+COPIES_KEY = "via_sd.testbed.copies"  # int32 [copies]: the layers that the best mask skips; absent without copies
+ORIGINALS_KEY = "via_sd.testbed.originals"  # int32 [layers]: the source's layer that each layer is, or copies
+RECIPE_KEY = "via_sd.testbed.recipe"  # JSON: the fields of Recipe, the source's file name and its size in bytes
 _LARGE = ("token_embd.weight", "output.weight")
 _UNQUANTISED: dict[str, type[np.float16] | type[np.float32]] = {"F16": np.float16, "F32": np.float32}
 
 
 @dataclass(frozen=True, slots=True)
 class Testbed:
-    """What was built: the files, and the known best mask."""
+    """The files of a testbed, and its known best mask."""
 
     verifier: Path
     draft: Path
@@ -53,10 +53,10 @@ def read_mask(path: Path) -> LayerMask:
 def build(
     source: Path, recipe: Recipe, verifier: Path, draft: Path, *, force: bool = False, progress: bool = True
 ) -> Testbed:
-    """Build both files, keeping what is there already and of the same recipe unless `force`.
+    """Build both files; without `force`, files that exist and have the same recipe are kept.
 
-    Raises ModelError for a source that is no plain llama model, a full disk, or another file in the verifier's place,
-    ValueError for a recipe that does not fit the source, and NativeError when the quantiser fails.
+    Raises ModelError if the source is not a plain llama model, the disk is full, or another file is in the verifier's
+    place; ValueError if the recipe does not fit the source; NativeError if the quantiser fails.
     """
     for target in (verifier, draft):
         if target.exists() and target.samefile(source):
@@ -93,7 +93,7 @@ def build(
 
 
 def read_dims(file: GgufFile) -> Dims:
-    """The source's dimensions; ModelError, with the reason, for a model that is not a plain llama one."""
+    """Read the source's dimensions; ModelError, with the reason, unless it is a plain llama model."""
 
     def refuse(why: str) -> ModelError:
         return ModelError(f"{file.path}: a testbed needs a plain llama model, and {why}; name another --source")
@@ -142,7 +142,7 @@ def _count(file: GgufFile) -> tuple[int, int]:
 
 
 def _plan(file: GgufFile, dims: Dims, wide: Dims, layers: tuple[Layer, ...], recipe: Recipe) -> list[NewTensor]:
-    """The testbed's tensors: those outside the layers as in the source, then the layers in order."""
+    """List the testbed's tensors: those outside the layers in the source's order, then layer by layer."""
     matrices = _UNQUANTISED.get(recipe.quant, np.float16)
     roles: dict[int | None, dict[str, str]] = {}  # layer → role → name in the source
     for name in file.names:
@@ -173,7 +173,7 @@ def _make(
 def _metadata(
     file: GgufFile, wide: Dims, layers: tuple[Layer, ...], recipe: Recipe, recipe_text: str
 ) -> dict[str, Value]:
-    """The source's metadata with the testbed's dimensions, and what it is."""
+    """Return the source's metadata with the testbed's dimensions, recipe and known best mask."""
     values = file.metadata()
     values.pop("general.size_label", None)
     source_embed = file.get("llama.embedding_length")

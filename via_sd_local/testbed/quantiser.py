@@ -1,4 +1,4 @@
-"""llama.cpp's own quantiser, in a process of its own: Ctrl-C ends it at once, and a crash of it is an error here."""
+"""Runs llama.cpp's quantiser in a child process, so that Ctrl-C ends it at once and a crash becomes an error."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from ..catalog.progress import byte_bar
 from ..errors import NativeError
 
-PERIOD = 0.2  # seconds between two looks at the growing file
-BUFFER = 64 << 20  # bytes of rows that the quantiser holds at once
-LARGEST_BLOCK = 256  # weights; of the K and IQ types
+PERIOD = 0.2  # seconds between updates of the progress bar from the size of the file
+BUFFER = 64 << 20  # bytes of rows that the quantiser keeps in memory
+LARGEST_BLOCK = 256  # weights per block of the K and IQ types
 
 
 def known_types() -> dict[str, int]:
-    """llama.cpp's file types (`llama_ftype`) by name: F16, Q4_0, Q4_K_M, …"""
+    """Return llama.cpp's file types (`llama_ftype`) by name: F16, Q4_0, Q4_K_M, …"""
     from ..binding import llama
 
     return {
@@ -30,7 +30,7 @@ def known_types() -> dict[str, int]:
 
 
 def file_type(name: str) -> int:
-    """The `llama_ftype` of a name; ValueError that lists the names for one that llama.cpp does not have."""
+    """Return the `llama_ftype` of a name; ValueError, listing all names, for one that llama.cpp does not have."""
     types = known_types()
     if name not in types:
         raise ValueError(f"quant is {name!r}; llama.cpp has {', '.join(types)}")
@@ -38,21 +38,22 @@ def file_type(name: str) -> int:
 
 
 def main_type(name: str) -> GGMLQuantizationType | None:
-    """The type of most matrices in a file of the named type (Q4_K of Q4_K_M); None where the name does not tell."""
+    """Return the type of most matrices in a file of this type (Q4_K for Q4_K_M); None if the name does not tell."""
     kinds = GGMLQuantizationType.__members__
     return kinds.get(name, kinds.get(name.rpartition("_")[0]))
 
 
 def block_size(name: str) -> int:
-    """How many weights of a row share a block; the largest there is where the name does not tell."""
+    """Return the number of weights per quantisation block; `LARGEST_BLOCK` if the name does not tell."""
     kind = main_type(name)
     return GGML_QUANT_SIZES[kind][0] if kind is not None else LARGEST_BLOCK
 
 
 def size_bound(weights: int, large: int, name: str) -> int:
-    """An upper bound of the bytes of a file with so many weights, of which `large` are embeddings and output.
+    """Return an upper bound of a quantised file's size in bytes.
 
-    llama.cpp gives some matrices better types than the name's: the embeddings up to Q8_0, others up to two bits more.
+    `weights` counts all weights, `large` those of the token embeddings and the output. llama.cpp stores some matrices
+    in better types than the file's: these two in up to Q8_0, the others with up to two more bits per weight.
     """
     kind = main_type(name)
     block, size = GGML_QUANT_SIZES[kind] if kind is not None else (1, 2)
@@ -61,9 +62,9 @@ def size_bound(weights: int, large: int, name: str) -> int:
 
 
 def quantise(source: Path, target: Path, quant: str, *, expected: int, progress: bool) -> None:
-    """Write `source` as a file of another type; `expected` bytes are for the progress bar.
+    """Quantise `source` into the file `target`; `expected` is its size in bytes, for the progress bar.
 
-    Raises NativeError with llama.cpp's reason; what is at `target` is then of no use.
+    Raises NativeError with llama.cpp's reason; `target` is then incomplete.
     """
     command = [sys.executable, "-m", __name__, str(source), str(target), quant]
     with (
@@ -82,12 +83,12 @@ def quantise(source: Path, target: Path, quant: str, *, expected: int, progress:
             raise
     if child.returncode != 0:
         lines = errors.decode("utf-8", "replace").strip().splitlines()
-        reason = lines[-1] if lines else f"it ended with status {child.returncode}"
+        reason = lines[-1] if lines else f"it exited with status {child.returncode}"
         raise NativeError(f"llama.cpp cannot quantise this model to {quant}: {reason}")
 
 
 def main(source: str, target: str, quant: str) -> int:
-    """The child process: quantise, with llama.cpp's error on standard error."""
+    """Quantise in the child process; returns its exit status, with llama.cpp's error on standard error."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     from ..binding import llama
     from ..native_log import take_errors

@@ -1,14 +1,14 @@
-"""The testbed's arithmetic: a llama model made wider, with its function unchanged, and deeper, with copies to skip.
+"""The arithmetic of testbeds: widens a llama model without changing its function, and deepens it with copied layers.
 
-A testbed is a verifier with a real model's text and a larger model's cost. Two transformations make it:
+A testbed is a verifier that writes a real model's text at a larger model's cost. Two transformations make it:
 
-- width: new features, FFN units and heads have zero weights. RMSNorm divides by the root of the *mean* square, so
-  norms over E instead of E0 features take weights times sqrt(E0/E) and an epsilon times E0/E. Query heads keep their
-  number a KV head, and new heads come last, so every old one finds its own keys.
-- depth: copies of layers whose outputs (`attn_output`, `ffn_down`) are scaled by a small number: the planted
-  redundancy. The layer mask that skips exactly them is the best one, by construction.
+- Width: new features, FFN units and heads get zero weights. RMSNorm divides by the root of the *mean* square, so for
+  norms over E instead of E0 features the weights are multiplied by sqrt(E0/E), and epsilon by E0/E. The number of query
+  heads per KV head stays the same, and new heads come last, so every old query head keeps its KV head.
+- Depth: layers are copied, and the copies' outputs (`attn_output`, `ffn_down`) scaled by a small number. This is the
+  planted redundancy: by construction, the layer mask that skips exactly the copies is the best one.
 
-Arrays are [n_out, n_in], llama.cpp's {n_in, n_out}.
+Arrays have the shape [n_out, n_in], which llama.cpp writes as {n_in, n_out}.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..mask import LayerMask
 
 MAX_LAYERS = 512  # llama.cpp's LLAMA_MAX_LAYERS
 
-Axis: TypeAlias = Literal["embed", "ffn", "q", "kv", ""]  # "": a length that does not change
+Axis: TypeAlias = Literal["embed", "ffn", "q", "kv", ""]  # "": the length does not change
 Matrix: TypeAlias = npt.NDArray[np.float32 | np.float16]
 
 _BLOCK = re.compile(r"blk\.(\d+)\.(.+)")
@@ -60,7 +60,7 @@ _AXES: dict[str, tuple[Axis, ...]] = {  # src/models/llama.cpp, llama_model_llam
 
 @dataclass(frozen=True, slots=True)
 class Dims:
-    """The dimensions of a llama model; `heads` is a multiple of `kv_heads`."""
+    """Dimensions of a llama model; `heads` (of the queries) is a multiple of `kv_heads`."""
 
     layers: int
     embed: int
@@ -70,17 +70,18 @@ class Dims:
     head_size: int
 
     def length(self, axis: Axis) -> int:
-        """The length of an axis that has a name."""
+        """Return the length of a named axis."""
         lengths = {"embed": self.embed, "ffn": self.ffn, "q": self.heads, "kv": self.kv_heads}
         return lengths[axis] * (self.head_size if axis in ("q", "kv") else 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What to make of a source; ValueError for values that no source admits.
+    """How to make a testbed from a source; ValueError for values that are impossible with any source.
 
-    copies_from: the share of the source's layers that stay contiguous, from the first on; the copies come after them.
-    scale: of the copies' outputs; 0 makes copies that do nothing at all.
+    `embed`, `ffn` and `kv_heads` are the testbed's dimensions, `copies` is the number of copied layers. `copies_from`
+    is the share of the source's layers, from the first one on, that stays without copies in between. `scale` multiplies
+    the copies' outputs; with 0 they do nothing. `quant` is llama.cpp's name of the file type.
     """
 
     embed: int = 1536
@@ -96,14 +97,18 @@ class Recipe:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; give at least the source's own")
         if self.copies < 0:
-            raise ValueError(f"copies is {self.copies}; give 0 for none, or more")
+            raise ValueError(f"copies is {self.copies}; give 0 or more")
         if not 0 <= self.copies_from < 1:
             raise ValueError(f"copies_from is {self.copies_from}; give a share of the layers from 0 to below 1")
         if not 0 <= self.scale <= 1:
             raise ValueError(f"scale is {self.scale}; give a number from 0 to 1, for example 0.08")
 
     def widened(self, source: Dims, block: int) -> Dims:
-        """The testbed's dimensions; ValueError for any below the source's or not in whole blocks of `block` weights."""
+        """Return the testbed's dimensions.
+
+        Raises ValueError for a dimension below the source's, or one that is not a multiple of `block`, the number of
+        weights per quantisation block.
+        """
         dims = Dims(
             layers=source.layers + self.copies,
             embed=self.embed,
@@ -113,9 +118,9 @@ class Recipe:
             head_size=source.head_size,
         )
         for name in ("embed", "ffn", "kv_heads"):
-            wanted, least = getattr(dims, name), getattr(source, name)
-            if wanted < least:
-                raise ValueError(f"{name} is {wanted}, less than the source's; give {least} or more")
+            target, minimum = getattr(dims, name), getattr(source, name)
+            if target < minimum:
+                raise ValueError(f"{name} is {target}, less than the source's; give {minimum} or more")
         if dims.layers > MAX_LAYERS:
             raise ValueError(
                 f"copies is {self.copies}, for {dims.layers} layers in all, and llama.cpp takes {MAX_LAYERS}; "
@@ -132,30 +137,31 @@ class Recipe:
         return dims
 
     def to_json(self) -> dict[str, Any]:
-        """Every field by name."""
+        """Return all fields by name."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer of the testbed: the source's layer that it holds, and whether as a scaled copy."""
+    """One layer of the testbed: the index of the source's layer it holds, and whether it is a scaled copy."""
 
     original: int
     is_copy: bool
 
 
 def stack(n_layer: int, copies: int, copies_from: float) -> tuple[Layer, ...]:
-    """The testbed's layers: the first `copies_from` of the real ones, then real ones and copies, at last a real one.
+    """Return the testbed's layers, from first to last.
 
-    Copies lie evenly in the gaps between the real layers from there on, each after the layer that it copies. Raises
-    ValueError where the share leaves no gap.
+    The first `copies_from` (a share) of the source's layers come without copies. After those, the copies are spread
+    evenly over the gaps between the remaining layers, each after the layer it copies; the last layer is never a copy.
+    Raises ValueError if the share leaves no gap.
     """
     first = max(1, math.ceil(copies_from * n_layer - 1e-9))  # real layers below the first gap
     gaps = n_layer - first
     if copies and gaps < 1:
         raise ValueError(
-            f"copies_from is {copies_from}, which leaves no place among {n_layer} layers, of which the last one is "
-            f"real; give {max(0, n_layer - 2) / n_layer:.2f} or less, or no copies"
+            f"copies_from is {copies_from}, which leaves no place for copies among {n_layer} layers, the last of which "
+            f"is not copied; give {max(0, n_layer - 2) / n_layer:.2f} or less, or no copies"
         )
     after = [first - 1 + (2 * i + 1) * gaps // (2 * copies) for i in range(copies)]
     layers: list[Layer] = []
@@ -166,24 +172,28 @@ def stack(n_layer: int, copies: int, copies_from: float) -> tuple[Layer, ...]:
 
 
 def copies_mask(layers: Sequence[Layer]) -> LayerMask:
-    """The mask that skips exactly the copies."""
+    """Return the mask that skips exactly the copies."""
     copies = [il for il, layer in enumerate(layers) if layer.is_copy]
     return LayerMask.of(len(layers), attn=copies, ffn=copies)
 
 
 def split_name(name: str) -> tuple[int | None, str]:
-    """The layer (None: none) and the role of a tensor; ModelError for one that the testbed's llama does not have."""
+    """Split a tensor's name into its layer (None outside the layers) and its role, such as `blk.attn_q.weight`.
+
+    Raises ModelError for a role that a plain llama model does not have.
+    """
     match = _BLOCK.fullmatch(name)
     layer, role = (int(match[1]), f"blk.{match[2]}") if match else (None, name)
     if role not in _AXES:
-        raise ModelError(f"the source has a tensor {name}, which a testbed does not know; use a plain llama model")
+        raise ModelError(f"the source has a tensor {name}, which testbeds do not support; use a plain llama model")
     return layer, role
 
 
 def shape_of(role: str, dims: Dims, shape: Sequence[int]) -> tuple[int, ...]:
-    """The shape that a tensor has in a model of these dimensions; `shape` is its own, for the axes that do not change.
+    """Return the shape of a tensor in a model of these dimensions.
 
-    Raises ModelError for another number of axes.
+    `shape` is its shape in the source, which gives the axes that do not change. Raises ModelError if the number of axes
+    differs.
     """
     axes = _AXES[role]
     if len(axes) != len(shape):
@@ -192,14 +202,14 @@ def shape_of(role: str, dims: Dims, shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def factor(role: str, source: Dims, wide: Dims, scale: float) -> float:
-    """What a tensor's old weights are multiplied with; `scale` is 1 but for the copies."""
+    """Return the factor for a tensor's weights; `scale` is that of copies, and 1 for other layers."""
     if role.endswith("norm.weight"):
         return math.sqrt(source.embed / wide.embed)
     return scale if role.startswith(("blk.attn_output.", "blk.ffn_down.")) else 1.0
 
 
 def padded(array: Floats, shape: Sequence[int], times: float, dtype: type[np.float32] | type[np.float16]) -> Matrix:
-    """The array times a number in the low corner of zeros of the given shape; ModelError if float16 overflows."""
+    """Return `times * array`, padded at the end of each axis with zeros to `shape`; ModelError if float16 overflows."""
     wide: Matrix = np.zeros(shape, dtype=dtype)
     corner = wide[tuple(slice(n) for n in array.shape)]
     with np.errstate(over="ignore"):
