@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import tiny
 from via_sd_local.errors import ModelError
 from via_sd_local.mask import LayerMask
 from via_sd_local.runtime.placement import Placement
+from via_sd_local.session.loader import fitted
 from via_sd_local.session.request import AUTO, ModelSpec
 from via_sd_local.session.session import Session
 from via_sd_local.session.settings import Settings
@@ -160,3 +162,11 @@ def test_resolving_looks_up_each_file_and_the_number_of_layers(tmp_path: Path) -
         Settings(str(verifier), draft=str(tmp_path / "absent.gguf")).resolve()
     with pytest.raises(ModelError, match="there is no profile 'nonesuch'"):
         Settings(str(verifier), draft=str(draft), profile="nonesuch").resolve()
+
+
+def test_a_mask_is_fitted_to_the_layers_that_llama_cpp_counts() -> None:
+    """A header may count layers of multi-token prediction, too, which llama.cpp leaves out."""
+    model: Any = SimpleNamespace(n_layer=7)
+    assert fitted(LayerMask.parse("1,f6", 8), model) == LayerMask.parse("1,f6", 7)
+    with pytest.raises(ValueError, match="layer 7; the model's layers are 0 to 6"):
+        fitted(LayerMask.parse("7", 8), model)
