@@ -27,12 +27,13 @@ PROMPTS = [
     "Summarise the life of a bee in five sentences.",
     "Give three reasons to learn an instrument.",
 ]
+LENGTH = ["--draft-tokens", "3"]
 RUNS: dict[str, list[str]] = {
     "plain": ["--mode", "plain"],
-    "sd, lookup": ["--mode", "sd", "--drafter", "lookup"],
-    "sd": ["--mode", "sd", "--draft", "VERIFIER"],
-    "exact": ["--mode", "exact", "--draft", "VERIFIER", "--mask", "MASK"],
-    "tiered": ["--mode", "tiered", "--draft", "VERIFIER", "--mask", "MASK"],
+    "sd, lookup": ["--mode", "sd", "--drafter", "lookup", *LENGTH],
+    "sd": ["--mode", "sd", "--draft", "VERIFIER", *LENGTH],
+    "exact": ["--mode", "exact", "--draft", "VERIFIER", "--mask", "MASK", *LENGTH],
+    "tiered": ["--mode", "tiered", "--draft", "VERIFIER", "--mask", "MASK", *LENGTH],
 }
 
 
@@ -68,18 +69,8 @@ def main(argv: list[str] | None = None) -> int:
         for name, options in RUNS.items():
             options = [{"VERIFIER": args.verifier, "MASK": args.mask}.get(word, word) for word in options]
             common = ["complete", "--json", "--verifier", args.verifier, "--prompt", prompt, "--n-ctx", "1024"]
-            result = measure(
-                [
-                    *common,
-                    "--max-tokens",
-                    str(args.tokens),
-                    "--threads",
-                    str(args.threads),
-                    "--draft-tokens",
-                    "3",
-                    *options,
-                ]
-            )
+            sizes = ["--max-tokens", str(args.tokens), "--threads", str(args.threads)]
+            result = measure([*common, *sizes, *options])
             stats = result["stats"]
             row = rows[name]
             row["overhead_share"].append(stats["overhead_seconds"] / stats["seconds"])

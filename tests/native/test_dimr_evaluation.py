@@ -101,8 +101,8 @@ def test_resuming_from_recorded_states_changes_nothing_and_is_used(name, tiny_mo
     monkeypatch.setattr(evaluation, "_INPUT_BYTES", 0)
     computed = evaluator(model, answers)
     late = LayerMask.of(model.n_layer, ffn=[model.n_layer - 2])
-    assert resumed._set_mask(late) == model.n_layer - 2
-    assert computed._set_mask(late) == 0
+    assert resumed.resume_layer(late)[0] == model.n_layer - 2
+    assert computed.resume_layer(late)[0] == 0
     for text in ("f2,4-5", "5", "a3"):
         mask = LayerMask.parse(text, model.n_layer)
         a, b = resumed.slim(mask), computed.slim(mask)
@@ -113,7 +113,7 @@ def test_resuming_from_recorded_states_changes_nothing_and_is_used(name, tiny_mo
 def test_a_mask_that_leaves_too_little_resumes_from_a_lower_layer(tiny_model, evaluator):
     model = tiny_model(tiny.spec("gemma2"))  # layers 1, 3 and 5 are global
     made = evaluator(model, some_answers(model.n_vocab))
-    assert made._set_mask(LayerMask.parse("f5", 6)) == 4
+    assert made.resume_layer(LayerMask.parse("f5", 6))[0] == 4
 
 
 def test_little_memory_records_fewer_layers(tiny_model, evaluator, monkeypatch):

@@ -29,8 +29,7 @@ class SelfDrafter(Drafter):
                 f"{verifier.model.path.name} cannot draft for itself: its state cannot be rolled back (it is recurrent "
                 "or hybrid)"
             )
-        verifier.context.set_mask(mask.to_bytes())
-        verifier.context.set_mask(b"")
+        verifier.context.check_mask(mask.to_bytes())
         self.mask = mask
         self._verifier = verifier
 

@@ -159,50 +159,54 @@ class Evaluator:
         return sorted({round(layer) for layer in spaced.tolist()})
 
     def _find_scale(self) -> np.float32:
-        """By what recorded states must be multiplied so that resuming equals computing (1, or Gemma's 1 / √n_embd).
+        """Return the factor for recorded states that makes resuming equal computing: 1, or Gemma's 1 / √n_embd.
 
-        0 if they were not recorded, or nothing makes them equal.
+        0 if no states were recorded, or no factor makes them equal.
         """
         text = self._texts[0]
-        try:
-            layer = self._skip_below(LayerMask(self.model.n_layer), self.model.n_layer)
+        layer, mask = self._resume_below(LayerMask(self.model.n_layer), self.model.n_layer)
+        if not layer:
+            return np.float32(0)
+        with self.context.masked(mask):
             self.context.load(text.state)
-            for scale in (np.float32(1), np.float32(self.model.n_embd**-0.5)) if layer else ():
+            for scale in (np.float32(1), np.float32(self.model.n_embd**-0.5)):
                 again = TopLogits.of(self.context.decode_blocks(text.entering[0][layer] * scale, text.batches[0]))
                 if np.abs(again.log_probs - self.full[: len(again)].log_probs).max() < 1e-3:
                     return scale
-        finally:
-            self.context.set_mask(b"")
         return np.float32(0)
 
-    def _skip_below(self, mask: LayerMask, highest: int) -> int:
-        """Skip also all below a recorded layer, the highest that can be; returns it, or 0 (and sets the mask alone)."""
-        for layer in sorted((known for known in self._texts[0].entering[0] if known <= highest), reverse=True):
+    def _resume_below(self, mask: LayerMask, highest: int) -> tuple[int, bytes]:
+        """Return the highest recorded layer up to `highest`, to resume at, and the mask that also skips all below it.
+
+        Returns layer 0 and the mask alone if there is no such layer.
+        """
+        recorded = (layer for layer in self._texts[0].entering[0] if layer <= highest)
+        for layer in sorted(recorded, reverse=True):
             below = LayerMask.of(mask.n_layer, attn={*mask.attn, *range(layer)}, ffn={*mask.ffn, *range(layer)})
             try:
-                self.context.set_mask(below.to_bytes())
-            except ValueError:  # too little would remain
+                self.context.check_mask(below.to_bytes())
+            except ValueError:  # too few sublayers would remain
                 continue
-            return layer
-        self.context.set_mask(mask.to_bytes())
-        return 0
+            return layer, below.to_bytes()
+        return 0, mask.to_bytes()
 
-    def _set_mask(self, mask: LayerMask) -> int:
-        """Set it; returns the layer from which its passes may resume, 0 where they must begin at the tokens."""
-        self.context.set_mask(mask.to_bytes())  # a mask that is refused by itself is refused here
-        return self._skip_below(mask, mask.first or 0) if self._scale else 0
+    def resume_layer(self, mask: LayerMask) -> tuple[int, bytes]:
+        """Return the layer at which passes under `mask` resume (0: they start from the tokens), and their mask.
+
+        Raises ValueError with llama.cpp's reason if it refuses `mask`.
+        """
+        self.context.check_mask(mask.to_bytes())
+        return self._resume_below(mask, mask.first or 0) if self._scale else (0, mask.to_bytes())
 
     def _run(self, mask: LayerMask, use: Callable[[Floats], T], texts: Sequence[_Text]) -> Iterator[T]:
-        """`use` of each batch's logits `[n, n_vocab]`, which are valid until the next."""
-        layer = self._set_mask(mask)
-        try:
+        """Yield `use` of each batch's logits `[n, n_vocab]`, which are valid until the next batch."""
+        layer, skipped = self.resume_layer(mask)
+        with self.context.masked(skipped):
             for text in texts:
                 self.context.load(text.state)
                 for batch, entering in zip(text.batches, text.entering, strict=True):
                     inputs = entering[layer] * self._scale if layer else text.inputs[text.rows(batch)]
                     yield use(self.context.decode_blocks(inputs, batch))
-        finally:
-            self.context.set_mask(b"")
 
 
 def teacher_forced(model: Model, answers: Sequence[RecordedAnswer], *, n_threads: int | None = None) -> TopLogits:
