@@ -97,12 +97,12 @@ def texts(args: argparse.Namespace, model: Model) -> tuple[list[RecordedAnswer],
             raise ValueError(f"{kept} has another model, text or number of tokens; give another folder with --logs")
         return from_json(data["search"]), from_json(data["held_out"])
     with closing(Verifier(model, n_ctx=min(2048, model.n_ctx_train), n_threads=args.threads)) as verifier:
-        made = [answers(verifier, part, n) for part, n in zip(parts, (args.tokens, args.held_out), strict=True)]
+        recorded = [answers(verifier, part, n) for part, n in zip(parts, (args.tokens, args.held_out), strict=True)]
     if kept is not None:
         kept.parent.mkdir(parents=True, exist_ok=True)
-        data = {"about": about, "search": to_json(made[0]), "held_out": to_json(made[1])}
+        data = {"about": about, "search": to_json(recorded[0]), "held_out": to_json(recorded[1])}
         kept.write_text(json.dumps(data), encoding="utf-8")
-    return made[0], made[1]
+    return recorded[0], recorded[1]
 
 
 def find(args: argparse.Namespace, name: str, model: Model, path: Path, searched: list[RecordedAnswer]) -> SearchResult:

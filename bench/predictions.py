@@ -47,6 +47,7 @@ class Row:
     runs: list[tuple[int, float, float]] = field(default_factory=list)
 
     def report(self, plain: Row) -> dict[str, Any]:
+        """Return the prediction and the measurements, with ratios to `plain` per prompt."""
         tokens, seconds, agreed = (sum(column) for column in zip(*self.runs, strict=True))
         speeds, base = ([n / took for n, took, _ in row.runs] for row in (self, plain))
         reference = sum(run[2] for run in plain.runs) / len(plain.runs)
@@ -84,19 +85,20 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def settings_of(args: argparse.Namespace, profile: Profile) -> dict[str, Settings]:
-    """What a user would ask for, for every mode that the profile has a prediction for."""
+    """Return the settings that a user would give, for each mode that the profile predicts."""
     common = {"verifier": args.verifier, "profile": args.profile, "threads": args.threads}
-    made = {"sd": Settings(mode="sd", draft=args.draft, **common)}
+    drafting = {"sd": Settings(mode="sd", draft=args.draft, **common)}
     if profile.speeds.exact is not None:
-        made["exact"] = Settings(mode="exact", draft=args.draft, **common)
+        drafting["exact"] = Settings(mode="exact", draft=args.draft, **common)
     for level in profile.levels:
         if level.best is not None:
             budget = level.max_deviation
-            made[f"tiered@{budget:g}"] = Settings(mode="tiered", draft=args.draft, max_deviation=budget, **common)
-    return {"plain": Settings(mode="plain", verifier=args.verifier, threads=args.threads), **made}
+            drafting[f"tiered@{budget:g}"] = Settings(mode="tiered", draft=args.draft, max_deviation=budget, **common)
+    return {"plain": Settings(mode="plain", verifier=args.verifier, threads=args.threads), **drafting}
 
 
 def run(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """Measure every mode that the profile predicts; ValueError if there is no profile of the pair."""
     path = resolve(args.verifier)
     asked = Settings(verifier=args.verifier, draft=args.draft, mode="auto", profile=args.profile, threads=args.threads)
     match = find_route(asked.resolve(), args.threads).match
@@ -147,6 +149,7 @@ def engine_of(route: Route, verifier: Verifier, drafter: ModelDrafter) -> Engine
 
 
 def row_of(name: str, profile: Profile) -> Row:
+    """Return the row of a mode, with the profile's prediction."""
     if not name.startswith("tiered@"):
         return Row(getattr(profile.speeds, name))
     level = next(level for level in profile.levels if name == f"tiered@{level.max_deviation:g}")
@@ -156,6 +159,7 @@ def row_of(name: str, profile: Profile) -> Row:
 
 
 def table(report: dict[str, dict[str, Any]]) -> str:
+    """Format the report as a Markdown table."""
     lines = [
         "| mode | predicted tokens/s | measured | measured / predicted | worst, x plain | deviation minus plain's "
         "| slim tier's bound |",

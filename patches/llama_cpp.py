@@ -75,8 +75,8 @@ def fetch() -> Path:
             raise SourceError(
                 f"pip could not download {SDIST}; check the network, or put the file into {archive.parent} by hand"
             )
-        if (found := sha256_of(fetched)) != SHA256:
-            raise SourceError(f"{SDIST} has SHA-256 {found}, expected {SHA256}; the download is not the pinned one")
+        if (digest := sha256_of(fetched)) != SHA256:
+            raise SourceError(f"{SDIST} has SHA-256 {digest}, expected {SHA256}; the download is not the pinned one")
         os.replace(fetched, archive)
     return archive
 
@@ -175,17 +175,17 @@ def rewritten(text: str, name: str, changes: list[tuple[list[str], list[str]]]) 
     """Return the text of a file with each (old lines, new lines) replaced; SourceError unless each matches once."""
     lines = text.split("\n")
     for number, (old, new) in enumerate(changes, 1):
-        found = positions(lines, old)
+        matches = positions(lines, old)
         # a hunk only inserts: where its longer side matches, a match of the shorter one is a coincidence
-        if positions(lines, new) and (len(new) > len(old) or not found):
+        if positions(lines, new) and (len(new) > len(old) or not matches):
             continue
-        if len(found) != 1:
+        if len(matches) != 1:
             raise SourceError(
-                f"hunk {number} of {patch_of(name).name} matches {len(found)} places of {name}: the source is not "
+                f"hunk {number} of {patch_of(name).name} matches {len(matches)} places of {name}: the source is not "
                 f"llama.cpp {COMMIT} (llama-cpp-python {VERSION}); use that version, or regenerate the patch for yours "
                 "(patches/README.md)"
             )
-        lines[found[0] : found[0] + len(old)] = new
+        lines[matches[0] : matches[0] + len(old)] = new
     return "\n".join(lines)
 
 
