@@ -92,7 +92,7 @@ class Engine(Generic[V]):
         self.paces = self._make_paces(costs)
         self.budget = DeviationBudget(policy.max_deviation)
         self.resume_choice = ResumeChoice(costs)
-        self._generation = 0
+        self._generation: Generation | None = None  # the one that was started last
         self._closed = False
 
     @property
@@ -125,15 +125,19 @@ class Engine(Generic[V]):
 
     def reset(self) -> None:
         """Forget every text, and end the running generation; learned costs and acceptance rates stay."""
-        self._generation += 1
+        self._end_generation()
         self.verifier.reset()
         for drafter in self.drafters:
             drafter.reset()
 
     def release(self) -> None:
         """End the running generation and start no other; verifier and drafters stay open, for another engine."""
-        self._generation += 1
+        self._end_generation()
         self._closed = True
+
+    def _end_generation(self) -> None:
+        if self._generation is not None:
+            self._generation.end()
 
     def close(self) -> None:
         """Free the contexts; the models are the caller's."""
@@ -166,11 +170,11 @@ class Engine(Generic[V]):
         self._check_prompt(prompt, max_tokens)
         sampling = sampling or SamplingParams()
         sampler = self.verifier.make_sampler(sampling, prompt, logits_processors)
-        self._generation += 1
-        current = self._generation
+        self._end_generation()
         self.stats = Stats(self.policy.mode.value, prompt_tokens=len(prompt))
         decoder = self._make_decoder(list(prompt), max_tokens, sampling, sampler, stops_at_end)
-        return Generation(decoder, watcher).run(lambda: self._generation == current)
+        self._generation = Generation(decoder, watcher)
+        return self._generation.run()
 
     def _check_prompt(self, prompt: Sequence[int], max_tokens: int | None) -> None:
         n_ctx, n_vocab = self.verifier.n_ctx, self.verifier.n_vocab

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 
 from ..arrays import Floats
 from ..interrupts import interrupts_after
@@ -21,12 +21,17 @@ class Generation:
         self._decoder = decoder
         self._state = decoder.state
         self._watcher = watcher
+        self._ended = False
 
-    def run(self, is_current: Callable[[], bool]) -> Generator[Step, None, None]:
-        """Yield steps as long as the generation is the current one; the clock of `stats` runs only while this does."""
+    def end(self) -> None:
+        """Let the steps end here, since another generation uses the cache from now on."""
+        self._ended = True
+
+    def run(self) -> Generator[Step, None, None]:
+        """Yield the steps; the clock of `stats` runs only while this does."""
         stats = self._state.stats
         try:
-            if not is_current():
+            if self._ended:
                 return
             steps = self._steps()
             while True:
@@ -37,7 +42,7 @@ class Generation:
                 if step is None:
                     return
                 yield step
-                if not is_current():
+                if self._ended:
                     return
         finally:
             self._decoder.close()
