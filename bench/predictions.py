@@ -31,7 +31,7 @@ from via_sd_local.profiles.profile import Profile
 from via_sd_local.runtime.chat_format import ChatFormat
 from via_sd_local.runtime.context import Context
 from via_sd_local.runtime.model import Model
-from via_sd_local.session.routing import Route, find_route
+from via_sd_local.session.request import Route
 from via_sd_local.session.settings import Settings
 from via_sd_local.tiers.model_drafter import ModelDrafter
 from via_sd_local.tiers.verifier import Verifier
@@ -101,12 +101,12 @@ def run(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Measure every mode that the profile predicts; ValueError if there is no profile of the pair."""
     path = resolve(args.verifier)
     asked = Settings(verifier=args.verifier, draft=args.draft, mode="auto", profile=args.profile, threads=args.threads)
-    match = find_route(asked.resolve(), args.threads).match
+    match = asked.resolve().route.match
     if match is None or not match.pair:
         raise ValueError("there is no profile of this pair: run via-sd-local calibrate, or give one with --profile")
     profile = match.profile
     settings = settings_of(args, profile)
-    routes = {name: find_route(choice.resolve(), args.threads) for name, choice in settings.items()}
+    routes = {name: choice.resolve().route for name, choice in settings.items()}
     with ExitStack() as stack:
         model = stack.enter_context(closing(Model(path)))
         draft = stack.enter_context(closing(Model(resolve(args.draft))))

@@ -27,7 +27,7 @@ NO_SLIM = profiles_made.make(mask="none", levels=())
 def chosen(profile: Profile | None = PROFILE, *, pair: bool = True, here: bool = True, **options: Any) -> Route:
     settings = Settings("large.gguf", **({"draft": "small.gguf"} | options))
     draft = Path(settings.draft) if settings.draft else None
-    request = settings.request(Path(settings.verifier), draft, N_LAYER, AUTO if settings.profile else None)
+    request = settings.parse(Path(settings.verifier), draft, N_LAYER, AUTO if settings.profile else None)
     return route(request, profile, pair=pair, here=here)
 
 

@@ -11,7 +11,7 @@ from via_sd_local.engine.gate import JointRule
 from via_sd_local.engine.policy import Mode, Policy
 from via_sd_local.mask import LayerMask
 from via_sd_local.runtime.placement import Placement
-from via_sd_local.session.request import AUTO, LookupSpec, ModelSpec, Request, SelfSpec
+from via_sd_local.session.request import AUTO, LookupSpec, ModelSpec, ParsedSettings, SelfSpec
 from via_sd_local.session.settings import MissingSetting, Settings
 
 DRAFT = {"draft": "small.gguf"}
@@ -111,10 +111,10 @@ def test_a_policy_of_one_is_fine() -> None:
 #
 
 
-def request(profile: Any = AUTO, **options: Any) -> Request:
+def request(profile: Any = AUTO, **options: Any) -> ParsedSettings:
     settings = Settings("large.gguf", **options)
     draft = Path(settings.draft) if settings.draft is not None else None
-    return settings.request(Path(settings.verifier), draft, 30, profile)
+    return settings.parse(Path(settings.verifier), draft, 30, profile)
 
 
 def test_a_request_has_values_in_place_of_texts() -> None:
@@ -132,7 +132,7 @@ def test_a_request_has_values_in_place_of_texts() -> None:
         draft_placement=placement,
     )
     model = ModelSpec(Path("small.gguf"), placement, 2)
-    assert asked == Request(
+    assert asked == ParsedSettings(
         verifier=Path("large.gguf"),
         placement=Placement(),
         drafters=(LookupSpec(), model),

@@ -18,9 +18,10 @@ from ..errors import ModelError
 from ..mask import LayerMask
 from ..profiles.machine import machine
 from ..profiles.profile import VERSION, CostTable, Profile, Texts
-from ..runtime.context import N_BATCH, default_threads
+from ..runtime.context import N_BATCH
 from ..runtime.fingerprint import Fingerprint
 from ..runtime.footprint import plan_of
+from ..runtime.limits import default_threads
 from ..runtime.memory_check import check_memory
 from ..runtime.model import Model
 from ..runtime.placement import DEFAULT

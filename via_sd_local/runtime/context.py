@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -22,6 +21,7 @@ from ..errors import NativeError
 from ..interrupts import can_stop_inside, interrupted
 from ..native_log import take_errors
 from .batch import Batch, Inputs
+from .limits import default_threads
 from .model import Model
 from .placement import CACHE_TYPES
 
@@ -30,15 +30,6 @@ MAX_THREADS = 512  # GGML_MAX_N_THREADS: llama.cpp aborts the process beyond it
 N_BATCH = 512  # tokens per llama_decode; longer inputs are split, and Ctrl-C is noticed in between
 _ABORTED = 2  # llama_decode's status after the abort callback returned true
 _MIN_POLLED = 64  # tokens of a batch that polls for Ctrl-C after every graph node, which takes about a millisecond
-
-
-def default_threads() -> int:
-    """Return the number of cores this process may use, or half of it from 8 on.
-
-    On larger machines half of the cores are usually hyperthreads or efficiency cores.
-    """
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return available if available < 8 else available // 2
 
 
 class Context:

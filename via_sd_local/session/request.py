@@ -7,9 +7,11 @@ from enum import Enum
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from ..engine.costs import Costs
 from ..engine.gate import Rule
 from ..engine.policy import Mode
 from ..mask import LayerMask
+from ..profiles.store import ProfileMatch
 from ..runtime.placement import Placement
 
 
@@ -48,8 +50,8 @@ DrafterSpec: TypeAlias = LookupSpec | ModelSpec | SelfSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """Settings with their names looked up and their texts parsed; made by `Settings.resolve`.
+class ParsedSettings:
+    """Settings with their names looked up and their texts parsed.
 
     `drafters` are asked in turn; there are none in mode `plain`. `mode` AUTO leaves the mode to the profile. `profile`
     is a file, AUTO (the profile that matches the models) or None (no profile). `mask` and `rule` are None where the
@@ -81,3 +83,33 @@ class Request:
         if self.mode is AUTO:
             return Mode.SD if self.drafters else Mode.PLAIN
         return self.mode
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How a request is run.
+
+    `why` is the reason and `warning` what the user would not expect, both as text. `match` is the profile that was
+    consulted, and `costs` the pass costs that it lists for this machine, if they apply to this route.
+    """
+
+    mode: Mode
+    mask: LayerMask | None
+    rule: Rule
+    max_deviation: float | None
+    why: str
+    warning: str | None = None
+    match: ProfileMatch | None = None
+    costs: Costs | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request(ParsedSettings):
+    """Parsed settings and the route that was chosen for them; made by `Settings.resolve`."""
+
+    route: Route
+
+    @property
+    def drafters_in_use(self) -> tuple[DrafterSpec, ...]:
+        """The drafters that the route uses, in the order in which they are asked."""
+        return () if self.route.mode is Mode.PLAIN else self.drafters

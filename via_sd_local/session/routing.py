@@ -1,13 +1,12 @@
-"""How a request is run, with or without a routing profile: the mode, the mask, the thresholds.
+"""The route of a request, with or without a routing profile: the mode, the mask, the thresholds.
 
 `route` decides and is pure; `find_route` looks for the profile on this machine first.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from ..engine.costs import Costs
 from ..engine.gate import DEFAULT_RULE, Rule
 from ..engine.policy import Mode
 from ..errors import ModelError
@@ -16,63 +15,47 @@ from ..profiles import store
 from ..profiles.machine import machine
 from ..profiles.profile import Profile
 from ..profiles.store import ProfileMatch
+from ..runtime.limits import default_threads
 from ..runtime.placement import DEFAULT
-from .request import AUTO, Request
+from .request import AUTO, ParsedSettings, Route
 
 DEFAULT_LEVEL = 0.02  # max_deviation of the thresholds in mode tiered, where no budget is given
 MIN_AGREEMENT = 0.5  # of the slim tier with the full model; below it the slim tier only costs time
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
-    """How to run a request.
-
-    `why` is the reason and `warning` what the user would not expect, both as text. `match` is the profile that was
-    consulted, and `costs` the pass costs that it lists for this machine, if they apply to this route.
-    """
-
-    mode: Mode
-    mask: LayerMask | None
-    rule: Rule
-    max_deviation: float | None
-    why: str
-    warning: str | None = None
-    match: ProfileMatch | None = None
-    costs: Costs | None = None
-
-
-def find_route(request: Request, threads: int) -> Route:
-    """Choose the route by the profile that the request names, or by one on this machine that matches its models.
+def find_route(asked: ParsedSettings) -> Route:
+    """Choose the route by the profile that the settings name, or by one on this machine that matches their models.
 
     Raises ModelError for a named profile that was made for another verifier, and for a mode that lacks a mask.
     """
-    match = _find_profile(request)
+    match = _find_profile(asked)
     if match is None:
-        return route(request, None, pair=False, here=False)
-    profile, draft = match.profile, request.draft_model
-    pair = match.pair and draft is not None and len(request.drafters) == 1
+        return route(asked, None, pair=False, here=False)
+    profile, draft = match.profile, asked.draft_model
+    pair = match.pair and draft is not None and len(asked.drafters) == 1
     # costs are measured with both models placed by default
-    is_default = request.placement == DEFAULT and (draft is None or draft.placement == DEFAULT)
+    is_default = asked.placement == DEFAULT and (draft is None or draft.placement == DEFAULT)
+    threads = asked.threads or default_threads()
     costs = profile.costs_on(machine(), threads) if is_default else None
-    chosen = route(request, profile, pair=pair, here=costs is not None)
+    chosen = route(asked, profile, pair=pair, here=costs is not None)
     applies = pair and chosen.mask in (None, profile.layer_mask)
     return replace(chosen, match=match, costs=costs if applies else None)
 
 
-def _find_profile(request: Request) -> ProfileMatch | None:
-    if request.profile is None:
+def _find_profile(asked: ParsedSettings) -> ProfileMatch | None:
+    if asked.profile is None:
         return None
-    draft = request.draft_model.path if request.draft_model is not None else None
-    if request.profile is not AUTO:
-        return store.matching(request.profile, request.verifier, draft)
+    draft = asked.draft_model.path if asked.draft_model is not None else None
+    if asked.profile is not AUTO:
+        return store.matching(asked.profile, asked.verifier, draft)
     # do not even read the files where a profile would change nothing
-    is_complete = request.mask is not None and request.rule is not None
-    if is_complete or request.mode is Mode.SD or request.mode_without_profile is Mode.PLAIN:
+    is_complete = asked.mask is not None and asked.rule is not None
+    if is_complete or asked.mode is Mode.SD or asked.mode_without_profile is Mode.PLAIN:
         return None
-    return store.find(request.verifier, draft)
+    return store.find(asked.verifier, draft)
 
 
-def route(request: Request, profile: Profile | None, *, pair: bool, here: bool) -> Route:
+def route(asked: ParsedSettings, profile: Profile | None, *, pair: bool, here: bool) -> Route:
     """Choose mode, mask and thresholds, given a profile of this verifier, or none.
 
     `pair`: the profile was made with the drafter in use; its thresholds and speeds hold only then. `here`: its pass
@@ -80,34 +63,34 @@ def route(request: Request, profile: Profile | None, *, pair: bool, here: bool) 
     tier, is trusted to be the fastest mode only then. Raises ModelError for a mode that needs a mask where neither the
     request nor the profile has one.
     """
-    if request.mode is AUTO:
-        return _automatic(request, profile, pair=pair, here=here)
-    if request.mode not in (Mode.EXACT, Mode.TIERED):
-        return Route(request.mode, None, DEFAULT_RULE, None, "as asked")
-    mask = request.mask
+    if asked.mode is AUTO:
+        return _automatic(asked, profile, pair=pair, here=here)
+    if asked.mode not in (Mode.EXACT, Mode.TIERED):
+        return Route(asked.mode, None, DEFAULT_RULE, None, "as asked")
+    mask = asked.mask
     if mask is None:
         if profile is None or not profile.has_mask:
             reason = "there is no profile of this verifier" if profile is None else "its profile found no slim tier"
             raise ModelError(
-                f"mode {request.mode.value!r} needs a mask, and {reason}: give one (mask, e.g. 12-17), or search for "
+                f"mode {asked.mode.value!r} needs a mask, and {reason}: give one (mask, e.g. 12-17), or search for "
                 "one: via-sd-local calibrate"
             )
         mask = profile.layer_mask
-    chosen = _with_slim_tier(request, request.mode, mask, profile if pair else None)
+    chosen = _with_slim_tier(asked, asked.mode, mask, profile if pair else None)
     agreement = profile.agreement.get("q'-q") if profile is not None else None
-    if request.mask is None and agreement is not None and agreement.share < MIN_AGREEMENT:
+    if asked.mask is None and agreement is not None and agreement.share < MIN_AGREEMENT:
         poor = f"the profile's slim tier agrees with the full model on {100 * agreement.share:.0f} % of tokens only"
         return replace(chosen, warning=f"{poor}: calibrate again, with more time for the search")
     return chosen
 
 
-def _with_slim_tier(request: Request, mode: Mode, mask: LayerMask, profile: Profile | None) -> Route:
+def _with_slim_tier(asked: ParsedSettings, mode: Mode, mask: LayerMask, profile: Profile | None) -> Route:
     """The thresholds for `exact` or `tiered`; None stands for a profile that was made with another drafter, too."""
-    budget = request.max_deviation
-    if request.rule is not None:
-        return Route(mode, mask, request.rule, budget, "as asked")
+    budget = asked.max_deviation
+    if asked.rule is not None:
+        return Route(mode, mask, asked.rule, budget, "as asked")
     default = Route(mode, mask, DEFAULT_RULE, budget, "default thresholds")
-    if profile is None and request.mask is None and mode is Mode.TIERED:
+    if profile is None and asked.mask is None and mode is Mode.TIERED:
         warning = f"the profile's thresholds are for another draft model; using {_text(DEFAULT_RULE)}"
         return replace(default, warning=warning)
     if profile is None or mask != profile.layer_mask:  # thresholds hold for the mask that they were calibrated with
@@ -123,9 +106,9 @@ def _with_slim_tier(request: Request, mode: Mode, mask: LayerMask, profile: Prof
     return replace(default, rule=rule, why=f"the profile's thresholds for max_deviation {level:g}")
 
 
-def _automatic(request: Request, profile: Profile | None, *, pair: bool, here: bool) -> Route:
+def _automatic(asked: ParsedSettings, profile: Profile | None, *, pair: bool, here: bool) -> Route:
     """The fastest mode within the budget, according to the profile."""
-    mode, budget = request.mode_without_profile, request.max_deviation or 0.0
+    mode, budget = asked.mode_without_profile, asked.max_deviation or 0.0
     unused = f"max_deviation {budget:g} is not made use of, as"
     if mode is Mode.PLAIN:
         warning = f"{unused} nothing drafts; give a draft model (draft)" if budget else None

@@ -9,19 +9,17 @@ from types import TracebackType
 
 from ..engine.engine import Engine
 from ..engine.measure import costs_of
-from ..engine.policy import Mode, Policy
+from ..engine.policy import Policy
 from ..engine.steps import FinishReason, Step
 from ..engine.watch import Watcher
 from ..runtime.chat_format import ChatFormat
-from ..runtime.context import default_threads
 from ..runtime.model import Model
 from ..sampling.sampler import SamplingParams
 from ..text import StopStrings
 from ..tiers.drafter import Drafter
 from ..tiers.verifier import Verifier
 from .loader import Loader, fitted
-from .request import DrafterSpec, Request
-from .routing import Route, find_route
+from .request import Request
 from .settings import Settings
 from .text_steps import text_steps
 
@@ -56,12 +54,13 @@ class Session:
         if request.check_memory:
             loader.check_memory(request)
         self.model = loader.load_verifier(request)
-        self.route = _route(request)
+        _warn(request)
+        self.route = request.route
         mask = None if self.route.mask is None else fitted(self.route.mask, self.model)
         verifier = loader.open_verifier(request, self.model, mask)
-        self._drafters = _drafters(request, self.route)
+        self._drafters = request.drafters_in_use
         drafters = [loader.open_drafter(request, spec, verifier) for spec in self._drafters]
-        self.engine = _engine(request, self.route, verifier, drafters)
+        self.engine = _engine(request, verifier, drafters)
 
     def switch(self, settings: Settings) -> None:
         """Continue with other settings and the loaded verifier, in a new engine; a failure changes nothing.
@@ -74,8 +73,8 @@ class Session:
             if before != after:
                 raise ValueError(f"{name} is {before!r} and cannot become {after!r} here; it needs a new start")
         request = settings.resolve()
-        route = _route(request)
-        specs = _drafters(request, route)
+        _warn(request)
+        route, specs = request.route, request.drafters_in_use
         loader, verifier, drafters = self._loader, self.engine.verifier, list(self.engine.drafters)
         mask = verifier.mask if route.mask is None else fitted(route.mask, self.model)
         parts = loader.parts
@@ -86,7 +85,7 @@ class Session:
                 if request.check_memory and specs:
                     loader.check_memory(request, is_loaded=True)
                 drafters = [loader.open_drafter(request, spec, verifier) for spec in specs]
-            engine = _engine(request, route, verifier, drafters)
+            engine = _engine(request, verifier, drafters)
         except BaseException:
             loader.close_all_but(parts)
             raise
@@ -194,21 +193,15 @@ class Session:
         self.close()
 
 
-def _route(request: Request) -> Route:
-    """Choose the route; warn of what the user would not expect."""
-    route = find_route(request, request.threads or default_threads())
-    if route.warning:
-        warnings.warn(route.warning, RuntimeWarning, stacklevel=5)
-    return route
+def _warn(request: Request) -> None:
+    """Warn of what the user would not expect of the route."""
+    if request.route.warning:
+        warnings.warn(request.route.warning, RuntimeWarning, stacklevel=5)
 
 
-def _drafters(request: Request, route: Route) -> tuple[DrafterSpec, ...]:
-    """The drafters that the route uses."""
-    return () if route.mode is Mode.PLAIN else request.drafters
-
-
-def _engine(request: Request, route: Route, verifier: Verifier, drafters: Sequence[Drafter]) -> Engine[Verifier]:
-    """The engine for a route, with pass costs where it needs them: from the profile, or measured."""
+def _engine(request: Request, verifier: Verifier, drafters: Sequence[Drafter]) -> Engine[Verifier]:
+    """Make the engine of a request, with pass costs where it needs them: from the profile, or measured."""
+    route = request.route
     policy = Policy(route.mode, request.draft_tokens, route.rule, max_deviation=route.max_deviation)
     is_automatic = request.draft_tokens is None and bool(drafters) and verifier.can_rewind
     # on a device it is not certain that resuming pays: hidden states make a round trip

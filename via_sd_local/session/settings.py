@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
@@ -14,7 +14,7 @@ from ..mask import LayerMask
 from ..profiles import store
 from ..runtime.gguf_header import layer_count
 from ..runtime.placement import DEFAULT, Placement
-from .request import AUTO, Automatic, DrafterSpec, LookupSpec, ModelSpec, Request, SelfSpec
+from .request import AUTO, Automatic, DrafterSpec, LookupSpec, ModelSpec, ParsedSettings, Request, SelfSpec
 
 
 class DrafterKind(Enum):
@@ -150,12 +150,14 @@ class Settings:
         return Mode(self.mode)
 
     def resolve(self) -> Request:
-        """Look up the files and parse the masks; nothing is loaded, but masks require the verifier's GGUF header.
+        """Look up the files, parse the masks and choose the route; nothing is loaded.
 
-        Raises ModelError for a model or a profile that is not on this machine, and ValueError for a mask that names
-        layers which the verifier does not have.
+        Masks require the verifier's GGUF header, and profiles its fingerprint. Raises ModelError for a model or a
+        profile that is not on this machine or does not fit, and for a mode that lacks a mask; ValueError for a mask
+        that names layers which the verifier does not have.
         """
         from ..catalog.catalog import resolve  # here: it imports tqdm, which no --help needs
+        from .routing import find_route
 
         verifier = resolve(self.verifier)
         draft = resolve(self.draft) if self.draft is not None else None
@@ -163,11 +165,15 @@ class Settings:
         profile: Path | Automatic | None = None
         if self.profile is not None:
             profile = AUTO if self.profile == AUTO.value else store.named(self.profile)
-        return self.request(verifier, draft, n_layer, profile)
+        parsed = self.parse(verifier, draft, n_layer, profile)
+        values = {field.name: getattr(parsed, field.name) for field in fields(parsed)}
+        return Request(**values, route=find_route(parsed))
 
-    def request(self, verifier: Path, draft: Path | None, n_layer: int, profile: Path | Automatic | None) -> Request:
-        """The request for these files, with masks over `n_layer` layers; pure."""
-        return Request(
+    def parse(
+        self, verifier: Path, draft: Path | None, n_layer: int, profile: Path | Automatic | None
+    ) -> ParsedSettings:
+        """Return the settings as values, for these files and for masks over `n_layer` layers; pure."""
+        return ParsedSettings(
             verifier=verifier,
             placement=self.placement,
             drafters=tuple(self._drafter_spec(kind, draft, n_layer) for kind in self.drafter_kinds),

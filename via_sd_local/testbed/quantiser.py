@@ -92,7 +92,7 @@ def main(source: str, target: str, quant: str) -> int:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     from ..binding import llama
     from ..native_log import take_errors
-    from ..runtime.context import default_threads
+    from ..runtime.limits import default_threads
 
     params = llama.llama_model_quantize_default_params()
     params.ftype = file_type(quant)
