@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import profiles_made
@@ -9,7 +10,6 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from via_sd_local.calibration import pictures
 from via_sd_local.calibration.pictures import KEPT, SKIPPED, draw_frontier, draw_mask, draw_search, save_all
 
 TRIED = ((0.1, 0.5), (0.2, 0.9), (0.1, 0.3), (0.2, 1.2))
@@ -71,10 +71,10 @@ def test_only_what_there_is_gets_a_picture(
 
 
 def test_a_picture_that_fails_leaves_no_litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_self: Path, _target: Path) -> None:
+    def full(_descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(pictures.Path, "replace", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
         save_all(profiles_made.make(), TRIED, tmp_path / "x.json")
     assert list(tmp_path.iterdir()) == []

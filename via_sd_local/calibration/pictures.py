@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -12,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from ..files import replacing
 from ..mask import LayerMask
 from ..profiles.profile import Profile
 
@@ -33,12 +33,8 @@ def save_all(profile: Profile, tried: Sequence[tuple[float, float]], path: Path)
         figure = Figure(figsize=(8, 1.6) if name == "mask" else (8, 4), layout="constrained")
         draw(figure)
         target = path.with_name(f"{path.stem}.{name}.png")
-        partial = target.with_name(f".{secrets.token_hex(4)}.png")
-        try:
-            figure.savefig(partial, dpi=100, metadata={"Software": None})
-            partial.replace(target)
-        finally:
-            partial.unlink(missing_ok=True)
+        with replacing(target, "wb") as file:
+            figure.savefig(file, format="png", dpi=100, metadata={"Software": None})
         made.append(target)
     return made
 

@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from ..errors import ModelError
+from ..files import replacing
 from ..runtime.model import Model
 from ..runtime.vocabulary import check_vocabulary
 from ..tiers.cache import TokenCache
@@ -69,7 +70,7 @@ class Recording:
                 top: TopLogits | None = getattr(answer, tier)
                 if top is not None:
                     arrays[f"{number}.{tier}.ids"], arrays[f"{number}.{tier}.log_probs"] = top.ids, top.log_probs
-        with path.open("wb") as file:
+        with replacing(path, "wb") as file:
             np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
     @classmethod

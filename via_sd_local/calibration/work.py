@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ except ImportError:  # Windows, where two calibrations at once are not told apar
     fcntl = None  # type: ignore[assignment]
 
 from ..errors import ModelError
-from ..files import cache_folder
+from ..files import cache_folder, replacing_path
 
 T = TypeVar("T")
 
@@ -87,14 +86,11 @@ class Work:
         path = self.log(name)
         if path is None:
             return
-        partial = path.with_name(f".{secrets.token_hex(4)}-{name}")
         try:
-            write(partial)
-            os.replace(partial, path)
+            with replacing_path(path) as partial:
+                write(partial)
         except OSError as error:
             self._warn(error)
-        finally:
-            partial.unlink(missing_ok=True)
 
     def load_json(self, name: str) -> Any:
         """JSON data that was saved, or None."""

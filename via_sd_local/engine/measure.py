@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from ..binding import build_info
-from ..files import cache_folder
+from ..files import cache_folder, replacing
 from ..tiers.cache import Recorder, ignore
 from ..tiers.drafter import Drafter, Hints
 from ..tiers.model_drafter import ModelDrafter
@@ -38,9 +37,8 @@ def costs_of(verifier: Verifier, drafters: Sequence[Drafter]) -> Costs:
         return costs
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.{os.getpid()}")
-        partial.write_text(json.dumps(costs.to_json()), encoding="utf-8")
-        os.replace(partial, path)
+        with replacing(path) as file:
+            file.write(json.dumps(costs.to_json()))
     except OSError:
         pass
     return costs

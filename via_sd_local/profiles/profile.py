@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import secrets
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +14,7 @@ from ..engine.costs import Costs
 from ..engine.gate import Rule, parse_rule
 from ..engine.policy import Mode
 from ..errors import ModelError
+from ..files import replacing, temporary_path
 from ..mask import LayerMask
 from ..runtime.fingerprint import Fingerprint
 from .json_form import from_json, to_json
@@ -317,23 +317,12 @@ def check_writable(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    probe = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
+    with temporary_path(path) as probe:
         probe.touch(exist_ok=False)
-    finally:
-        probe.unlink(missing_ok=True)
 
 
 def write(text: str, path: Path) -> None:
     """Put a file in place whole or not at all; OSError as the system reports it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        with partial.open("x", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    with replacing(path) as file:
+        file.write(text)

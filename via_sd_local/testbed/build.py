@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import secrets
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +13,7 @@ import numpy as np
 from ..arrays import Floats
 from ..catalog.progress import byte_bar
 from ..errors import ModelError
+from ..files import replacing_path, temporary_path
 from ..mask import LayerMask
 from .gguf_copy import ARRAY, FLOAT32, INT32, STRING, UINT32, GgufFile, NewTensor, Value, total_size, write_gguf
 from .quantiser import block_size, file_type, quantise, size_bound
@@ -78,9 +75,8 @@ def build(
         if force or not draft.is_file():
             bound = size_bound(*_count(file), DRAFT_QUANT)
             _require_space(draft.parent, 0, bound)
-            with _part(draft) as part:
+            with replacing_path(draft) as part:
                 quantise(source, part, DRAFT_QUANT, expected=bound, progress=progress)
-                _install(part, draft)
     except OSError as error:
         reason = error.strerror or str(error)
         raise ModelError(f"{verifier.parent} cannot be written ({reason}); name another file with --output") from error
@@ -210,12 +206,12 @@ def _write_verifier(
     weights = {tensor.name: int(np.prod(tensor.shape)) for tensor in tensors}
     bound = size_bound(sum(weights.values()), sum(weights.get(name, 0) for name in _LARGE), quant)
     _require_space(target.parent, 0 if plain else size, size if plain else bound)
-    with _part(target) as whole, _part(target) as part:
+    with replacing_path(target) as part, temporary_path(target) as unquantised:
+        output = part if plain else unquantised
         with byte_bar(size, f"writing {target.name}", progress) as bar:
-            write_gguf(whole, "llama", metadata, tensors, bar.update)
+            write_gguf(output, "llama", metadata, tensors, bar.update)
         if not plain:
-            quantise(whole, part, quant, expected=bound, progress=progress)
-        _install(whole if plain else part, target)
+            quantise(output, part, quant, expected=bound, progress=progress)
 
 
 def _is_built(target: Path, recipe_text: str) -> bool:
@@ -235,25 +231,6 @@ def _is_built(target: Path, recipe_text: str) -> bool:
 #
 # files
 #
-
-
-@contextmanager
-def _part(target: Path) -> Iterator[Path]:
-    """A name of one's own beside `target`, for what is not whole; removed at the end, whatever happened.
-
-    Its form is that of the downloads' parts, which the next download sweeps away should this process be killed.
-    """
-    part = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
-    try:
-        yield part
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def _install(part: Path, target: Path) -> None:
-    with part.open("rb") as file:
-        os.fsync(file.fileno())
-    os.replace(part, target)
 
 
 def _require_space(folder: Path, passing: int, lasting: int) -> None:
