@@ -15,6 +15,7 @@ from ..catalog.progress import byte_bar
 from ..errors import ModelError
 from ..files import replacing_path, temporary_path
 from ..mask import LayerMask
+from ..runtime.gguf_header import open_header
 from .gguf_copy import ARRAY, FLOAT32, INT32, STRING, UINT32, GgufFile, NewTensor, Value, total_size, write_gguf
 from .quantiser import block_size, file_type, quantise, size_bound
 from .recipe import Dims, Layer, Matrix, Recipe, copies_mask, factor, padded, shape_of, split_name, stack
@@ -40,11 +41,11 @@ class Testbed:
 
 def read_mask(path: Path) -> LayerMask:
     """The known best mask of a testbed, from its metadata; ModelError for any other model."""
-    file = GgufFile(path)
-    if file.get(RECIPE_KEY) is None:
-        raise ModelError(f"{path} is not a testbed; make one with `via-sd-local testbed build`")
-    copies = file.get(COPIES_KEY) or []
-    return LayerMask.of(file.get("llama.block_count"), attn=copies, ffn=copies)
+    with open_header(path) as header:
+        if not header.has(RECIPE_KEY):
+            raise ModelError(f"{path} is not a testbed; make one with `via-sd-local testbed build`")
+        copies = header.numbers(COPIES_KEY) if header.has(COPIES_KEY) else []
+        return LayerMask.of(header.number("llama.block_count"), attn=copies, ffn=copies)
 
 
 def build(
@@ -221,7 +222,7 @@ def _is_built(target: Path, recipe_text: str) -> bool:
     remedy = "overwrite it with --force, or name another file with --output"
     try:
         found = GgufFile(target).get(RECIPE_KEY) if target.is_file() else None
-    except ModelError:
+    except ModelError:  # not a GGUF, or cut short
         found = None
     if found != recipe_text:
         raise ModelError(f"{target} exists and is not what this command would build; {remedy}")

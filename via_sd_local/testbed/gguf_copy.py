@@ -1,4 +1,4 @@
-"""Reads a GGUF tensor by tensor and writes another one tensor by tensor, so neither is ever whole in memory."""
+"""Reads a GGUF tensor by tensor and writes another one tensor by tensor, so that neither is ever whole in memory."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter
+from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter
 from gguf.quants import dequantize
 
 from ..arrays import Floats
 from ..errors import ModelError
+from ..runtime.gguf_header import Header, TensorInfo, open_header
 
 ARRAY, FLOAT32, INT32 = GGUFValueType.ARRAY, GGUFValueType.FLOAT32, GGUFValueType.INT32
 STRING, UINT32 = GGUFValueType.STRING, GGUFValueType.UINT32
-_DERIVED = ("GGUF.", "general.architecture", "general.alignment")  # what the writer writes by itself
+_WRITTEN_BY_GGUF = ("GGUF.", "general.architecture", "general.alignment")  # keys that GGUFWriter adds by itself
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One metadata value; `item_type` is set for arrays. Texts may be bytes, which are not looked into."""
+    """A metadata value; `item_type` is set for arrays. Strings may be bytes, which are copied without decoding."""
 
     value: Any
     type: GGUFValueType
@@ -32,7 +33,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class NewTensor:
-    """A tensor to be written: shape and type are known at once, the array is made when its turn comes."""
+    """A tensor to write: its shape [n_out, n_in] and type are known at once, `make` computes it when its turn comes."""
 
     name: str
     shape: tuple[int, ...]
@@ -41,66 +42,80 @@ class NewTensor:
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """The tensor's size in bytes."""
         return int(np.prod(self.shape)) * np.dtype(self.dtype).itemsize
 
 
 class GgufFile:
-    """A GGUF's metadata and tensors, read from the mapped file as they are asked for."""
+    """A GGUF's metadata and tensors; weights are read from the file as they are asked for."""
 
     def __init__(self, path: Path) -> None:
-        """Read the header; ModelError if the file is no whole GGUF."""
+        """Read the header; raises ModelError for a file that is not a GGUF, or is shorter than its header says."""
         self.path = path
         try:
-            self._reader = GGUFReader(path)
-        except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
+            with open_header(path) as header:
+                self._values = {key: _value(header, key) for key in header.key_names()}
+                self._tensors = {tensor.name: tensor for tensor in header.tensors()}
+        except ModelError as error:
             raise ModelError(f"{path}: this is not a whole GGUF file ({error}); fetch or make it again") from error
-        if self._reader.byte_order == "S":
-            raise ModelError(f"{path}: its bytes are in the other order; use a GGUF made for this machine")
-        self._tensors = {tensor.name: tensor for tensor in self._reader.tensors}
+        end = max((tensor.offset + tensor.size for tensor in self._tensors.values()), default=0)
+        if (size := path.stat().st_size) < end:
+            raise ModelError(f"{path}: this is not a whole GGUF file ({size} bytes of {end}); fetch or make it again")
 
     def get(self, key: str) -> Any:
-        """A metadata value: a number, a text or a list; None where there is none."""
-        field = self._reader.fields.get(key)
-        return None if field is None else field.contents()
+        """Return a metadata value: a number, a string or a list; None for an absent key."""
+        return _decoded(self._values[key].value) if key in self._values else None
 
     def metadata(self) -> dict[str, Value]:
-        """Everything but the keys that the writer writes by itself, and empty arrays, which it cannot write."""
-        values: dict[str, Value] = {}
-        for name, field in self._reader.fields.items():
-            if name.startswith(_DERIVED) or not field.data:
-                continue
-            kind = field.types[0]
-            if field.types[-1] is not STRING:
-                value = field.contents()
-            else:
-                texts = [field.parts[index].tobytes() for index in field.data]
-                value = texts if kind is ARRAY else texts[0]
-            values[name] = Value(value, kind, field.types[-1] if kind is ARRAY else None)
-        return values
+        """Return the values to copy: all but those that GGUFWriter adds, and empty arrays, which it cannot write."""
+        return {
+            key: value
+            for key, value in self._values.items()
+            if not key.startswith(_WRITTEN_BY_GGUF) and not (value.type is ARRAY and not value.value)
+        }
 
     @property
     def names(self) -> list[str]:
-        """The tensors, in the file's order."""
+        """The names of the tensors, in the file's order."""
         return list(self._tensors)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """A tensor's shape, [n_out, n_in]."""
-        return tuple(int(n) for n in reversed(self._tensors[name].shape.tolist()))
-
-    def n_bytes(self, name: str) -> int:
-        """A tensor's size in the file."""
-        return int(self._tensors[name].n_bytes)
+        """Return a tensor's shape, [n_out, n_in]."""
+        return self._tensors[name].shape
 
     def floats(self, name: str) -> Floats:
-        """A tensor's weights, dequantised; ModelError for a type that gguf cannot read."""
+        """Read and dequantise a tensor; raises ModelError for a type that the gguf package cannot read."""
         tensor = self._tensors[name]
+        kind = GGMLQuantizationType(tensor.type)
         try:
-            weights: Floats = dequantize(tensor.data, tensor.tensor_type)
+            weights: Floats = dequantize(_rows(self.path, tensor), kind)
         except NotImplementedError:
-            kind = GGMLQuantizationType(tensor.tensor_type).name
-            raise ModelError(f"{self.path}: the type {kind} of {name} cannot be read; use another file") from None
+            raise ModelError(f"{self.path}: the type {kind.name} of {name} cannot be read; use another file") from None
         return weights
+
+
+def _value(header: Header, key: str) -> Value:
+    kind, item_kind = header.types(key)
+    item_type = None if item_kind is None else GGUFValueType(item_kind)
+    value: Any
+    if item_type is STRING:
+        value = header.byte_strings(key)
+    else:
+        value = header.byte_string(key) if kind == STRING else header.value(key)
+    return Value(value, GGUFValueType(kind), item_type)
+
+
+def _decoded(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_decoded(item) for item in value]
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def _rows(path: Path, tensor: TensorInfo) -> npt.NDArray[np.uint8]:
+    """Map a tensor's bytes, `[..., bytes of a row]`."""
+    *rows, n_in = tensor.shape
+    row_size = tensor.size * n_in // tensor.n_elements
+    return np.memmap(path, np.uint8, "r", tensor.offset, (*rows, row_size))
 
 
 def write_gguf(
@@ -125,5 +140,5 @@ def write_gguf(
 
 
 def total_size(tensors: Iterable[NewTensor]) -> int:
-    """The bytes of all tensors together."""
+    """Return the size of all tensors together, in bytes."""
     return sum(tensor.size for tensor in tensors)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...engine.costs import Costs
 from ...mask import LayerMask
-from ...testbed.gguf_copy import GgufFile
+from ...runtime.gguf_header import open_header
 from .objective import Score, expected_speed
 
 # where nothing was measured: a batch costs as much as a token, and drafting costs nothing
@@ -43,16 +43,17 @@ class Shares:
     @classmethod
     def of(cls, path: Path) -> Shares:
         """From a GGUF's tensors; of experts, those that a token uses. ModelError for a file that cannot be read."""
-        file = GgufFile(path)
-        architecture = file.get("general.architecture")
-        n_layer = int(file.get(f"{architecture}.block_count"))
-        experts, used = (file.get(f"{architecture}.expert_{key}") or 1 for key in ("count", "used_count"))
+        with open_header(path) as header:
+            architecture = header.text("general.architecture")
+            n_layer = header.number(f"{architecture}.block_count")
+            keys = [f"{architecture}.expert_{key}" for key in ("count", "used_count")]
+            experts, used = ((header.number(key) if header.has(key) else 0) or 1 for key in keys)
+            sizes = header.tensor_sizes()
         attn, ffn, head = [0.0] * n_layer, [0.0] * n_layer, 0.0
-        for name in file.names:
-            size = file.n_bytes(name)
+        for name, size in sizes.items():
             block = _BLOCK.match(name)
             if block is None:
-                tied = name == "token_embd.weight" and "output.weight" not in file.names
+                tied = name == "token_embd.weight" and "output.weight" not in sizes
                 head += size if tied or name == "output.weight" else 0
             elif int(block[1]) < n_layer:
                 part = ffn if "ffn" in block[2] or "ffw" in block[2] else attn
