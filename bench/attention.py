@@ -13,7 +13,7 @@ import sys
 import time
 from contextlib import ExitStack, closing
 
-from via_sd_local.catalog.catalog import resolve
+from via_sd_local.catalog.lookup import resolve
 from via_sd_local.runtime.context import Context
 from via_sd_local.runtime.model import Model
 from via_sd_local.runtime.placement import Placement

@@ -67,7 +67,7 @@ def main() -> int:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as home:
         for name in ("models", "costs"):  # the history stays out
-            from via_sd_local.catalog.catalog import models_folder
+            from via_sd_local.catalog.lookup import models_folder
 
             os.symlink(models_folder().parent / name, Path(home) / name)
         command = [sys.executable, "-m", "via_sd_local.chat", *args.options]

@@ -17,7 +17,7 @@ from contextlib import closing
 import numpy as np
 from prompts import tasks
 
-from via_sd_local.catalog.catalog import resolve
+from via_sd_local.catalog.lookup import resolve
 from via_sd_local.engine.engine import Engine
 from via_sd_local.runtime.chat_format import ChatFormat
 from via_sd_local.runtime.context import Context

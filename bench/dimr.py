@@ -23,7 +23,7 @@ from via_sd_local.calibration.dimr.search import STRATEGIES, SearchBudget, Searc
 from via_sd_local.calibration.dimr.space import Space
 from via_sd_local.calibration.dimr.speed import Shares, speed_worth
 from via_sd_local.calibration.dimr.texts import load_texts, split
-from via_sd_local.catalog.catalog import resolve
+from via_sd_local.catalog.lookup import resolve
 from via_sd_local.errors import ViaSdError
 from via_sd_local.mask import LayerMask
 from via_sd_local.runtime.model import Model

@@ -30,7 +30,7 @@ from typing import Any
 from prompts import tasks
 
 from via_sd_local.binding import LIBRARIES
-from via_sd_local.catalog.catalog import resolve
+from via_sd_local.catalog.lookup import resolve
 from via_sd_local.engine.engine import Engine
 from via_sd_local.engine.measure import measure
 from via_sd_local.engine.policy import Mode, Policy

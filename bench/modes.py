@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from prompts import tasks
 
-from via_sd_local.catalog.catalog import resolve
+from via_sd_local.catalog.lookup import resolve
 from via_sd_local.engine.engine import Engine
 from via_sd_local.engine.gate import DEFAULT_RULE, parse_rule
 from via_sd_local.engine.measure import measure

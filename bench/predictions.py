@@ -21,7 +21,7 @@ from typing import Any
 from modes import agreement
 from prompts import tasks
 
-from via_sd_local.catalog.catalog import resolve
+from via_sd_local.catalog.lookup import resolve
 from via_sd_local.engine.engine import Engine
 from via_sd_local.engine.measure import costs_of
 from via_sd_local.engine.policy import Mode, Policy

@@ -26,7 +26,7 @@ from prompts import tasks
 
 from via_sd_local.calibration.recording import Recording, record
 from via_sd_local.calibration.replay import Replayed, replay
-from via_sd_local.catalog.catalog import resolve
+from via_sd_local.catalog.lookup import resolve
 from via_sd_local.engine.costs import Costs
 from via_sd_local.engine.engine import Engine
 from via_sd_local.engine.gate import ConfidenceRule, JointRule

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 
-from via_sd_local.catalog.catalog import resolve
+from via_sd_local.catalog.lookup import resolve
 from via_sd_local.cli.placement_options import VERIFIER, add_placement, placement_from
 from via_sd_local.cli.rpc import server_program
 from via_sd_local.errors import ModelError

@@ -26,7 +26,7 @@ THREADS = 1  # two threads on a shared machine can stall each other for seconds
 @pytest.fixture(scope="session")
 def smollm2_path() -> Path:
     """SmolLM2-135M-Instruct; fetched if it is not here."""
-    from via_sd_local.catalog.catalog import pull
+    from via_sd_local.catalog.puller import pull
 
     return pull("smollm2-135m")
 
@@ -34,7 +34,7 @@ def smollm2_path() -> Path:
 @pytest.fixture(scope="session")
 def gemma_path() -> Path:
     """Gemma-3-270M; fetched if it is not here."""
-    from via_sd_local.catalog.catalog import pull
+    from via_sd_local.catalog.puller import pull
 
     return pull("gemma-3-270m")
 

@@ -196,7 +196,7 @@ def test_progress_is_shown_unless_quiet_or_json(run: Run, monkeypatch: pytest.Mo
         seen.append((progress, verify))
         return Path(name)
 
-    monkeypatch.setattr("via_sd_local.catalog.catalog.pull", pull)
+    monkeypatch.setattr("via_sd_local.catalog.puller.pull", pull)
     for options in ((), ("--quiet",), ("--json",), ("--verify",)):
         assert run("models", "pull", "x", *options).status == 0
     assert seen == [(True, False), (False, False), (False, False), (True, True)]

@@ -14,11 +14,11 @@ import pytest
 import tiny
 
 from via_sd_local import Llama, cli
-from via_sd_local.calibration.bars import Bars
 from via_sd_local.calibration.pipeline import Calibration
 from via_sd_local.calibration.plan import Plan
 from via_sd_local.chat.__main__ import main as chat
 from via_sd_local.errors import ModelError
+from via_sd_local.progress import StageBars
 from via_sd_local.runtime import available_memory, footprint, memory_check
 from via_sd_local.runtime.context import N_BATCH, Context
 from via_sd_local.runtime.devices import Device
@@ -268,7 +268,7 @@ def test_a_calibration_refuses_both_models_and_ignore_memory_overrides(
 ) -> None:
     memory(MIB)
     with pytest.raises(ModelError, match=r"tiny\.gguf.*; tiny\.gguf"):
-        Calibration(Plan(str(tiny_path), draft=str(tiny_path)), Bars(shown=False)).run()
+        Calibration(Plan(str(tiny_path), draft=str(tiny_path)), StageBars(shown=False)).run()
     plans: list[Plan] = []
 
     def stop(self: Calibration) -> None:

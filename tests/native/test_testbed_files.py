@@ -20,7 +20,8 @@ import testbeds
 import tiny
 from testbeds import SAME, Build, files_in
 
-from via_sd_local.catalog import catalog
+from via_sd_local.catalog import inventory, lookup, puller
+from via_sd_local.catalog.registry import registry
 from via_sd_local.cli import main
 from via_sd_local.errors import ModelError, NativeError
 from via_sd_local.testbed import build as testbed_build
@@ -189,7 +190,7 @@ def test_a_full_disk_is_noticed_before_anything_is_written(
 def test_the_files_are_found_by_name(build: Build, models: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = build("--quant", "Q8_0", "--embed", "64", "--ffn", "96", "--kv-heads", "2", "--copies", "2", "--spread")
     name = "testbed-toy-e64-f96-k2-c2-from0-s0.08-Q8_0.gguf"
-    assert catalog.resolve(name) == Path(made["verifier"]) == models / name
+    assert lookup.resolve(name) == Path(made["verifier"]) == models / name
 
 
 def test_the_registered_draft_tells_how_it_is_made(
@@ -197,17 +198,17 @@ def test_the_registered_draft_tells_how_it_is_made(
 ) -> None:
     name = "smollm2-135m-q4_0"
     remedy = f"{name} is not on this machine, and not fetched but made: run `via-sd-local testbed build`"
-    for look_up in (catalog.resolve, catalog.pull):
+    for look_up in (lookup.resolve, puller.pull):
         with pytest.raises(ModelError, match=remedy):
             look_up(name)
     assert main(["models", "list"]) == 0
     assert "[not here; make it with `via-sd-local testbed build`]" in capsys.readouterr().out
-    registered = source.with_name(catalog.load().models["smollm2-135m"].file)
+    registered = source.with_name(registry().models["smollm2-135m"].file)
     source.rename(registered)  # the draft's name comes from the source's
     assert main(["testbed", "build", "--source", str(registered), "--copies", "0", *SAME, "--quant", "F16"]) == 0
     assert capsys.readouterr().out.endswith(f"{models}/testbed-e64-f96-k2-c0-s0.08-F16.gguf\n")
-    assert catalog.resolve(name) == catalog.pull(name) == models / f"{name}.gguf"
-    assert [entry.path for entry in catalog.listing() if entry.name == name] == [models / f"{name}.gguf"]
+    assert lookup.resolve(name) == puller.pull(name) == models / f"{name}.gguf"
+    assert [entry.path for entry in inventory.listing() if entry.name == name] == [models / f"{name}.gguf"]
     assert main(["models", "list"]) == 0
     assert f"[{models}/{name}.gguf]" in capsys.readouterr().out
 

@@ -14,7 +14,7 @@ from via_sd_local.calibration.stages import Comparison, TierDistributions, compa
 from via_sd_local.calibration.top_logits import TopLogits
 from via_sd_local.engine.costs import Costs
 from via_sd_local.engine.policy import Mode
-from via_sd_local.profiles.json_form import from_json, to_json
+from via_sd_local.json_form import from_json, to_json
 from via_sd_local.profiles.profile import Level
 
 N_VOCAB = 16

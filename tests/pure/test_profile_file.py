@@ -51,7 +51,7 @@ BROKEN: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "older": (put(0, "version"), "a profile of version 0, and this via-sd-local reads version 1; calibrate again"),
     "missing field": (remove("levels"), "x: levels is missing; correct it, remove it, or calibrate again"),
     "missing inside": (lambda data: data["verifier"].pop("hash"), r"verifier\.hash is missing"),
-    "unknown field": (put(1, "speeds", "fast"), r"speeds\.fast is not known; the fields here are plain, sd, exact"),
+    "unknown field": (put(1, "speeds", "fast"), r"speeds\.fast is 1, not known; the fields here are plain, sd, exact"),
     "text for number": (put("7", "speeds", "plain"), r"speeds\.plain is '7', not a number"),
     "float for count": (put(1.5, "texts", "prompts"), r"texts\.prompts is 1\.5, not an integer"),
     "true for count": (put(True, "texts", "prompts"), r"texts\.prompts is True, not an integer"),

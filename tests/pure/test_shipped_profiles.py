@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from via_sd_local.catalog.catalog import resolve
+from via_sd_local.catalog.lookup import resolve
 from via_sd_local.errors import ModelError
 from via_sd_local.mask import LayerMask
 from via_sd_local.profiles.profile import LEVELS, load

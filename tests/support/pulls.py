@@ -10,7 +10,7 @@ import shutil
 import socket
 import subprocess
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -95,16 +95,18 @@ def entry() -> dict[str, Any]:
 
 
 @pytest.fixture
-def use(entry: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def use(entry: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Makes the registry hold the model `toy` with the given sources."""
 
     def write(*sources: dict[str, Any]) -> None:
         path = tmp_path / "registry.json"
         path.write_text(json.dumps({"default": "toy", "models": {"toy": entry | {"sources": sources}}}))
         monkeypatch.setattr(registry, "REGISTRY_PATHS", (tmp_path / "absent.json", path))
+        registry.registry.cache_clear()
 
     write(HUB)
-    return write
+    yield write
+    registry.registry.cache_clear()
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from ..engine.costs import Costs
 from ..engine.policy import Mode, Policy
 from ..mask import LayerMask
 from ..profiles.profile import Point, SearchSummary
+from ..progress import StageBars
 from ..runtime.model import Model
-from .bars import Bars
 from .dimr.answers import RecordedAnswer
 from .dimr.evaluation import Evaluator
 from .dimr.objective import Objective, agreement
@@ -48,7 +48,7 @@ def find_mask(
     draft: TopLogits | None,
     threads: int,
     work: Work,
-    bars: Bars,
+    bars: StageBars,
 ) -> MaskResult:
     """The mask that promises most tokens a second, of those that the plan's budget allows to try.
 
@@ -80,7 +80,7 @@ def find_mask(
             if best is not None
             else ""
         )
-        bars.to(progress.evaluations if budget.evaluations is not None else progress.seconds, note)
+        bars.set(progress.evaluations if budget.evaluations is not None else progress.seconds, note)
 
     shares = Shares.of(model.path)
     with closing(Evaluator(model, answers, n_threads=threads)) as evaluator:

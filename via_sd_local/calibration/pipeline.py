@@ -12,12 +12,13 @@ from pathlib import Path
 
 from .._version import version
 from ..binding import build_info
-from ..catalog.catalog import resolve
+from ..catalog.lookup import resolve
 from ..engine.costs import Costs
 from ..errors import ModelError
 from ..mask import LayerMask
 from ..profiles.machine import machine
 from ..profiles.profile import VERSION, CostTable, Profile, Texts
+from ..progress import StageBars
 from ..runtime.context import N_BATCH
 from ..runtime.fingerprint import Fingerprint
 from ..runtime.footprint import plan_of
@@ -28,7 +29,6 @@ from ..runtime.placement import DEFAULT
 from ..runtime.vocabulary import check_vocabulary
 from ..tiers.model_drafter import ModelDrafter
 from ..tiers.verifier import Verifier
-from .bars import Bars
 from .dimr.answers import RecordedAnswer, answers, from_json, to_json
 from .dimr.evaluation import teacher_forced
 from .dimr.texts import CalibrationPrompt, load_texts, split
@@ -62,7 +62,7 @@ class _Answers:
 class Calibration:
     """One run of a plan; what is done already is taken from the files of an earlier run."""
 
-    def __init__(self, plan: Plan, bars: Bars) -> None:
+    def __init__(self, plan: Plan, bars: StageBars) -> None:
         """Look at the files; ModelError for models or texts that cannot be used, ValueError for a bad text."""
         self.plan, self.bars = plan, bars
         self.verifier_path = resolve(plan.verifier)

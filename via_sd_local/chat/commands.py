@@ -66,7 +66,7 @@ def completions(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _drafts() -> list[str]:
-    from ..catalog.catalog import listing
+    from ..catalog.inventory import listing
 
     return ["lookup", "none", *(entry.name for entry in listing() if entry.path)]
 

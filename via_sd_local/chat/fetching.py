@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..catalog.catalog import FolderError, is_known, listing, pull, resolve
+from ..catalog.inventory import listing
+from ..catalog.lookup import is_known, resolve
+from ..catalog.puller import FolderError, pull
 from ..errors import ModelError
 from ..session.settings import Settings
 

@@ -77,11 +77,11 @@ def run(args: argparse.Namespace) -> int:
         check_memory=not args.ignore_memory,
     )
 
-    from ..calibration.bars import Bars
     from ..calibration.pipeline import Calibration
-    from ..catalog.catalog import resolve
+    from ..catalog.lookup import resolve
     from ..profiles import store
     from ..profiles.profile import check_writable
+    from ..progress import StageBars
 
     if args.output is not None:
         path = Path(args.output).expanduser()
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
         check_writable(path)  # before an hour's work
     except OSError as error:
         raise ModelError(f"{path} cannot be written ({error.strerror}); name another file (--output)") from None
-    with Bars(shown=not args.quiet) as bars:
+    with StageBars(shown=not args.quiet) as bars:
         calibration = Calibration(plan, bars)
         if args.resume and not calibration.work.exists:
             raise ValueError("there is nothing to resume: no run with these models, text and answer tokens was begun")
@@ -105,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
 def finish(calibrated: Calibrated, path: Path, *, as_json: bool) -> int:
     """Write the files and print; a profile that cannot be written goes to standard output, with exit status 1."""
     from ..calibration.summary import summary
-    from ..profiles.json_form import to_json
+    from ..json_form import to_json
     from ..profiles.profile import dump, write
 
     profile = calibrated.profile

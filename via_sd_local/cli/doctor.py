@@ -69,7 +69,7 @@ def devices() -> list[dict[str, Any]]:
 
 def models(problems: list[str]) -> list[dict[str, Any]]:
     """The catalogue's models that are in the models folder."""
-    from ..catalog.catalog import listing
+    from ..catalog.inventory import listing
     from ..errors import ViaSdError
 
     try:

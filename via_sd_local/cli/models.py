@@ -23,7 +23,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run_list(args: argparse.Namespace) -> int:
     """Print the catalogue."""
-    from ..catalog.catalog import listing
+    from ..catalog.inventory import listing
 
     entries = listing()
     if args.json:
@@ -49,7 +49,7 @@ def run_list(args: argparse.Namespace) -> int:
 
 def run_pull(args: argparse.Namespace) -> int:
     """Fetch a model and print its path."""
-    from ..catalog.catalog import pull
+    from ..catalog.puller import pull
 
     path = pull(args.name, progress=not (args.quiet or args.json), verify=args.verify)
     print(json.dumps({"name": args.name, "path": str(path)}) if args.json else path)

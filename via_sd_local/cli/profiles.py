@@ -51,8 +51,8 @@ def run_list(args: argparse.Namespace) -> int:
 def run_show(args: argparse.Namespace) -> int:
     """Print one profile."""
     from ..calibration.summary import summary
+    from ..json_form import to_json
     from ..profiles import store
-    from ..profiles.json_form import to_json
     from ..profiles.profile import load
 
     profile = load(store.named(args.name))

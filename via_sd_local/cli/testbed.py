@@ -59,7 +59,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run_build(args: argparse.Namespace) -> int:
     """Build, and print where the files are."""
-    from ..catalog.catalog import models_folder, resolve
+    from ..catalog.lookup import models_folder, resolve
     from ..testbed.build import build
     from ..testbed.recipe import Recipe
 
@@ -92,9 +92,9 @@ def run_build(args: argparse.Namespace) -> int:
 
 def source_name(source: Path) -> str:
     """The registry's name of the model with this file's name, or the file's own without its ending."""
-    from ..catalog.registry import load
+    from ..catalog.registry import registry
 
-    names = {model.file: model.name for model in load().models.values()}
+    names = {model.file: model.name for model in registry().models.values()}
     return names.get(source.name, source.stem)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..binding import llama
-from ..catalog import catalog
+from ..catalog import lookup
 from ..errors import ModelError
 from ..interrupts import interrupts_after
 from ..native_log import take_errors
@@ -381,8 +381,8 @@ _CHAT = inspect.signature(Original.create_chat_completion)
 
 def _file_of(model: str) -> str:
     """The file of a path, or of a name of the catalogue."""
-    if not Path(model).exists() and catalog.is_known(model):
-        return str(catalog.resolve(model))
+    if not Path(model).exists() and lookup.is_known(model):
+        return str(lookup.resolve(model))
     return str(model)
 
 

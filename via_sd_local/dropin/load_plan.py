@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..catalog.catalog import resolve
+from ..catalog.lookup import resolve
 from ..runtime.context import N_BATCH
 from ..runtime.footprint import LoadPlan, has_devices_with_memory, plan_of
 from ..runtime.placement import CACHE_TYPES, DEFAULT, Placement

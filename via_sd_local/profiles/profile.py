@@ -15,9 +15,9 @@ from ..engine.gate import Rule, parse_rule
 from ..engine.policy import Mode
 from ..errors import ModelError
 from ..files import replacing, temporary_path
+from ..json_form import from_json, to_json
 from ..mask import LayerMask
 from ..runtime.fingerprint import Fingerprint
-from .json_form import from_json, to_json
 
 VERSION = 1
 LEVELS = (0.01, 0.02, 0.05, 0.10)  # of max_deviation, for which thresholds are calibrated
@@ -307,9 +307,10 @@ def parse(data: Any, where: str) -> Profile:
             f"{'update via-sd-local' if version > VERSION else 'calibrate again'}"
         )
     try:
-        return from_json(Profile, data)
+        profile: Profile = from_json(Profile, data)
     except ValueError as error:
         raise ModelError(f"{where}: {error}; {_REMEDY}") from None
+    return profile
 
 
 def check_writable(path: Path) -> None:

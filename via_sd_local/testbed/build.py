@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from ..arrays import Floats
-from ..catalog.progress import byte_bar
 from ..errors import ModelError
 from ..files import replacing_path, temporary_path
 from ..mask import LayerMask
+from ..progress import byte_bar
 from ..runtime.gguf_header import open_header
 from .gguf_copy import ARRAY, FLOAT32, INT32, STRING, UINT32, GgufFile, NewTensor, Value, total_size, write_gguf
 from .quantiser import block_size, file_type, quantise, size_bound
@@ -210,7 +210,7 @@ def _write_verifier(
     with replacing_path(target) as part, temporary_path(target) as unquantised:
         output = part if plain else unquantised
         with byte_bar(size, f"writing {target.name}", progress) as bar:
-            write_gguf(output, "llama", metadata, tensors, bar.update)
+            write_gguf(output, "llama", metadata, tensors, bar.advance)
         if not plain:
             quantise(output, part, quant, expected=bound, progress=progress)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
-from ..catalog.progress import byte_bar
 from ..errors import NativeError
+from ..progress import byte_bar
 
 PERIOD = 0.2  # seconds between updates of the progress bar from the size of the file
 BUFFER = 64 << 20  # bytes of rows that the quantiser keeps in memory
@@ -77,7 +77,7 @@ def quantise(source: Path, target: Path, quant: str, *, expected: int, progress:
                     _, errors = child.communicate(timeout=PERIOD)
                     break
                 except subprocess.TimeoutExpired:
-                    bar.update(min(expected, target.stat().st_size if target.exists() else 0) - bar.n)
+                    bar.set(min(expected, target.stat().st_size if target.exists() else 0))
         except BaseException:
             child.kill()
             raise

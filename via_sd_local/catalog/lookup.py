@@ -1,0 +1,93 @@
+"""Resolves names of models to GGUF files on this machine, without any network."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from pathlib import Path
+
+from ..errors import ModelError
+from ..files import cache_folder
+from . import hub
+from .registry import CatalogModel, MadeModel, registry
+
+
+def models_folder() -> Path:
+    """Return the folder where models are kept, `models` in `cache_folder()`; it need not exist."""
+    return cache_folder() / "models"
+
+
+def default_name() -> str:
+    """Return the name of the model to use when none is given; raises ModelError where the registry is broken."""
+    return registry().default
+
+
+def is_known(name: str) -> bool:
+    """Tell whether `pull` has a source for a name: the registry's models and every `hf:` reference."""
+    return name.startswith("hf:") or name in registry().models
+
+
+def resolve(name: str) -> Path:
+    """Return the file of a path, a registry name, a file in the models folder, or a cached `hf:` reference.
+
+    Raises ModelError, with the remedy, where there is no such file on this machine.
+    """
+    path = Path(os.path.expanduser(name))
+    if os.path.isfile(path):  # unlike Path's own methods, these two never raise
+        return path
+    if name.startswith("hf:"):
+        cached = hub.cached(hub.parse_reference(name))
+        if cached is None:
+            raise ModelError(f"{name} is not in the hub cache; run `via-sd-local models pull {name}`")
+        return cached
+    known = registry()
+    if name in known.models:
+        return _downloaded_file(known.models[name])
+    if name in known.made:
+        return made_file(known.made[name])
+    in_folder = models_folder() / name
+    if in_folder.name == name and name.endswith(".gguf") and in_folder.is_file():
+        return in_folder
+    if _looks_like_path(name):
+        raise ModelError(
+            f"{name} {'is a folder, not a GGUF file' if path.is_dir() else 'does not exist'}; check the path"
+        )
+    raise unknown(name)
+
+
+def made_file(model: MadeModel) -> Path:
+    """Return the file of a model that is made on this machine; raises ModelError, with the command, if it is absent."""
+    path = models_folder() / model.file
+    if not path.is_file():
+        raise ModelError(f"{model.name} is not on this machine, and not fetched but made: run `{model.command}`")
+    return path
+
+
+def is_complete(model: CatalogModel, path: Path) -> bool:
+    """Tell whether a file exists and has the model's size; its hash was checked when it was downloaded."""
+    return path.is_file() and path.stat().st_size == model.size
+
+
+def unknown(name: str) -> ModelError:
+    """Return the error for a name that the registry does not have; it lists the names and suggests the closest one."""
+    names = [model.name for model in registry()]
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    return ModelError(
+        f"no model is called {name!r}; {hint}known are {', '.join(names)}, or give a path or hf:OWNER/REPO/FILE.gguf"
+    )
+
+
+def _downloaded_file(model: CatalogModel) -> Path:
+    path = models_folder() / model.file
+    remedy = f"run `via-sd-local models pull {model.name}`"
+    if not path.is_file():
+        raise ModelError(f"{model.name} is not on this machine ({path} is absent); {remedy}")
+    if not is_complete(model, path):
+        raise ModelError(f"{path} has {path.stat().st_size} bytes, and {model.name} has {model.size}; {remedy}")
+    return path
+
+
+def _looks_like_path(name: str) -> bool:
+    separators = {"/", os.sep, os.altsep or os.sep}
+    return name.endswith(".gguf") or name.startswith((".", "~")) or any(separator in name for separator in separators)
