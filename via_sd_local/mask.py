@@ -7,8 +7,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from .json_form import from_json
+
 _ITEM = re.compile(r"([af]?)(\d+)(?:-(\d+))?")
 _ATTN, _FFN = 1, 2  # bits of a mask's bytes, as in native/llama-layer-skip.h
+
+
+@dataclass(frozen=True, slots=True)
+class _SavedMask:
+    """A mask as JSON has it, with all three entries."""
+
+    n_layer: int
+    attn: tuple[int, ...]
+    ffn: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +74,10 @@ class LayerMask:
         return cls.of(n_layer, attn=attn, ffn=ffn)
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> LayerMask:
-        """Make a mask from the value that `to_json` returns; ValueError for anything else."""
-        try:
-            n_layer, attn, ffn = data["n_layer"], data["attn"], data["ffn"]
-        except (KeyError, TypeError):
-            raise ValueError(f"a mask needs n_layer, attn and ffn, not {data!r}") from None
-        if not (isinstance(attn, list) and isinstance(ffn, list)):
-            raise ValueError(f"a mask holds lists of layers in attn and ffn, not {data!r}")
-        if not all(type(value) is int for value in (n_layer, *attn, *ffn)):
-            raise ValueError(f"a mask holds integers, not {data!r}")
-        return cls.of(n_layer, attn=attn, ffn=ffn)
+    def from_json(cls, data: Any) -> LayerMask:
+        """Return the mask from what `to_json` returned; raises ValueError that names the wrong entry."""
+        saved: _SavedMask = from_json(_SavedMask, data, "mask")
+        return cls.of(saved.n_layer, attn=saved.attn, ffn=saved.ffn)
 
     def to_json(self) -> dict[str, Any]:
         """Return `{"n_layer": int, "attn": [int], "ffn": [int]}` with sorted layer indices."""

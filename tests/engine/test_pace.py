@@ -81,6 +81,8 @@ def test_costs_survive_json() -> None:
     table = costs(STAIRCASE, 12)
     again = Costs.from_json(json.loads(json.dumps(table.to_json())))
     assert again.to_json() == table.to_json()
+    with pytest.raises(ValueError, match=r"costs\.full\.1 is '0\.1', not a number"):
+        Costs.from_json({"full": {"1": "0.1"}})
 
 
 #

@@ -11,6 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Mapping
 from typing import Any
 
+from ..json_form import from_json
 from .probing import ProbeSchedule
 
 _RETRY = 64  # decisions for the cheaper pass between probes of the dearer one
@@ -76,9 +77,10 @@ class Costs:
         return {kind: {str(size): value for size, value in sorted(row.items())} for kind, row in self._medians.items()}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Mapping[str, float]]) -> Costs:
-        """Return the table that `to_json` wrote."""
-        return cls({kind: {int(size): value for size, value in row.items()} for kind, row in data.items()})
+    def from_json(cls, data: Any) -> Costs:
+        """Return the table from what `to_json` returned; raises ValueError that names the wrong entry."""
+        table = from_json(dict[str, dict[str, float]], data, "costs")
+        return cls({kind: {int(size): seconds for size, seconds in row.items()} for kind, row in table.items()})
 
 
 class ResumeChoice:

@@ -31,7 +31,7 @@ def costs_of(verifier: Verifier, drafters: Sequence[Drafter]) -> Costs:
     path = _folder() / f"{_key(verifier, drafters)}.json"
     try:
         return Costs.from_json(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, AttributeError, TypeError):
+    except (OSError, ValueError):
         costs = measure(verifier, drafters)
     if verifier.context.n_ctx <= max(_SIZES):  # too small for all sizes: other contexts should not use these costs
         return costs

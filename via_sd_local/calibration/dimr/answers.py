@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+from ... import json_form
+from ...json_form import NOT_EMPTY
 from ...runtime.chat_format import ChatFormat
 from ...tiers.verifier import Verifier
 from .texts import CalibrationPrompt
@@ -70,23 +72,21 @@ def _greedy(verifier: Verifier, prompt: list[int], max_tokens: int) -> list[int]
     return emitted
 
 
-def to_json(made: Sequence[RecordedAnswer]) -> list[dict[str, Any]]:
-    """For a cache file; `from_json` reads it back."""
-    return [{"kind": one.kind, "prompt": list(one.prompt_tokens), "answer": list(one.tokens)} for one in made]
+@dataclass(frozen=True, slots=True)
+class _SavedAnswer:
+    """An answer as JSON has it."""
+
+    kind: str
+    prompt: Annotated[tuple[int, ...], NOT_EMPTY]
+    answer: Annotated[tuple[int, ...], NOT_EMPTY]
+
+
+def to_json(made: Sequence[RecordedAnswer]) -> Any:
+    """Return answers as JSON data for a cache file; `from_json` reads it back."""
+    return json_form.to_json(tuple(_SavedAnswer(one.kind, one.prompt_tokens, one.tokens) for one in made))
 
 
 def from_json(data: Any) -> list[RecordedAnswer]:
-    """The answers from what `to_json` returned; ValueError for anything else."""
-    try:
-        made = [RecordedAnswer(_tokens(item["prompt"]), _tokens(item["answer"]), str(item["kind"])) for item in data]
-    except (KeyError, TypeError):
-        raise ValueError(f"answers are a list of objects with kind, prompt and answer, not {data!r:.80}") from None
-    if not all(one.prompt_tokens and one.tokens for one in made):
-        raise ValueError("an answer needs at least one token of prompt and one of answer")
-    return made
-
-
-def _tokens(values: Any) -> tuple[int, ...]:
-    if not all(type(value) is int for value in values):
-        raise ValueError(f"tokens are integers, not {values!r:.80}")
-    return tuple(values)
+    """Return the answers from what `to_json` returned; raises ValueError that names the wrong entry."""
+    saved: tuple[_SavedAnswer, ...] = json_form.from_json(tuple[_SavedAnswer, ...], data, "answers")
+    return [RecordedAnswer(answer.prompt, answer.answer, answer.kind) for answer in saved]

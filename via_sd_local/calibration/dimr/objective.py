@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from ...arrays import Floats
 from ...engine.costs import Costs
+from ...json_form import from_json
 from ..top_logits import TopLogits
 
 Phi: TypeAlias = Literal["relu", "softplus"]
@@ -45,16 +46,14 @@ class Score:
         return 1.0 - self.agreement if objective == "agreement" else float(getattr(self, objective))
 
     def to_json(self) -> dict[str, Any]:
+        """Return the fields by name."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: Any) -> Score:
-        """The score from what `to_json` returned; ValueError for anything else."""
-        try:
-            kl, relu, softplus, agreement = (float(data[key]) for key in ("kl", "relu", "softplus", "agreement"))
-            return cls(kl, relu, softplus, agreement, int(data["tokens"]))
-        except (KeyError, TypeError, ValueError):
-            raise ValueError(f"a score has kl, relu, softplus, agreement and tokens, not {data!r:.80}") from None
+        """Return the score from what `to_json` returned; raises ValueError that names the wrong entry."""
+        score: Score = from_json(cls, data, "score")
+        return score
 
 
 def score(log_q: Floats, log_u: Floats, same: npt.NDArray[np.bool_]) -> Score:

@@ -15,6 +15,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
+from ...json_form import from_json
 from ...mask import LayerMask
 from .objective import Score
 from .space import Trial
@@ -28,6 +29,16 @@ class LoggedTrial:
 
     trial: Trial
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line of the log as JSON has it; `score` is None for a mask that llama.cpp refused."""
+
+    mask: str
+    score: Score | None
+    seconds: float
+    quick: bool = False
 
 
 class TrialLog:
@@ -88,7 +99,7 @@ class TrialLog:
                     _compare(self.path, data, header)
                 else:
                     self.trials.append(_logged(data, n_layer))
-            except (ValueError, KeyError, TypeError) as error:
+            except ValueError as error:
                 if number == 0:
                     raise ValueError(f"{self.path}: this is not the log of this search: {error}") from None
                 break
@@ -138,6 +149,5 @@ def _compare(path: Path, found: Any, header: Mapping[str, Any]) -> None:
 
 
 def _logged(data: Any, n_layer: int) -> LoggedTrial:
-    score = None if data["score"] is None else Score.from_json(data["score"])
-    trial = Trial(LayerMask.parse(data["mask"], n_layer), score, bool(data.get("quick", False)))
-    return LoggedTrial(trial, float(data["seconds"]))
+    line: _Line = from_json(_Line, data)
+    return LoggedTrial(Trial(LayerMask.parse(line.mask, n_layer), line.score, line.quick), line.seconds)
