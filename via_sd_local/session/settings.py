@@ -156,7 +156,7 @@ class Settings:
         profile that is not on this machine or does not fit, and for a mode that lacks a mask; ValueError for a mask
         that names layers which the verifier does not have.
         """
-        from ..catalog.catalog import resolve  # here: it imports tqdm, which no --help needs
+        from ..catalog.lookup import resolve  # here: no --help needs it
         from .routing import find_route
 
         verifier = resolve(self.verifier)
