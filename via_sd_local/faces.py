@@ -1,4 +1,4 @@
-"""Lazy public names of packages: an import of a package loads nothing of it before it is used (PEP 562)."""
+"""Lazy public names: importing a package loads a module of it only when a name of that module is used (PEP 562)."""
 
 from __future__ import annotations
 

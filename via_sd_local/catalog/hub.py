@@ -1,4 +1,4 @@
-"""Files of the Hugging Face hub: looked up in huggingface_hub's cache, or downloaded where the hub can be reached."""
+"""Looks up files of the Hugging Face hub in huggingface_hub's cache, and downloads them where it can be reached."""
 
 import queue
 import re
@@ -22,7 +22,7 @@ _REFERENCE = re.compile(
 
 
 def parse_reference(name: str) -> HubSource:
-    """The file that `hf:owner/repo[@revision]/path/file.gguf` names; raises ModelError for any other form."""
+    """Parse `hf:owner/repo[@revision]/path/file.gguf`; raises ModelError for any other form."""
     match = _REFERENCE.fullmatch(name)
     if match is None:
         raise ModelError(
@@ -32,18 +32,18 @@ def parse_reference(name: str) -> HubSource:
 
 
 def cached(source: HubSource) -> Path | None:
-    """The file in huggingface_hub's cache, or None; uses no network, raises ModelError for an impossible repository."""
+    """Return the file in huggingface_hub's cache, or None, offline; ModelError for an invalid repository name."""
     from huggingface_hub import try_to_load_from_cache
 
     try:
-        found = try_to_load_from_cache(source.repo, source.file, revision=source.revision)
+        path = try_to_load_from_cache(source.repo, source.file, revision=source.revision)
     except ValueError as error:  # the hub has rules of its own for names
         raise ModelError(f"{source.repo!r} is not a hub repository ({reason(error)}); correct the name") from error
-    return Path(found) if isinstance(found, str) else None
+    return Path(path) if isinstance(path, str) else None
 
 
 def download(source: HubSource, folder: Path | None, *, progress: bool) -> Path:
-    """Downloads into `folder`, or into huggingface_hub's cache, resuming; raises ModelError, soon when offline."""
+    """Download to `folder`, or huggingface_hub's cache, resuming a partial file; raises ModelError, soon if offline."""
     import huggingface_hub
     from huggingface_hub import constants
 
@@ -63,12 +63,12 @@ def download(source: HubSource, folder: Path | None, *, progress: bool) -> Path:
 
 
 def reason(error: BaseException) -> str:
-    """An exception's text on one line of bounded length."""
+    """Return an exception's text on one line of bounded length."""
     return textwrap.shorten(str(error) or type(error).__name__, 300, placeholder=" ...")
 
 
 def _reach(endpoint: str) -> str:
-    """Why `endpoint` gives no HTTP answer of any kind within the deadline, or nothing where it does."""
+    """Return why `endpoint` gives no HTTP answer within the deadline; empty if it answers, whatever the status."""
     from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
 
     answers: queue.Queue[str] = queue.Queue()

@@ -23,7 +23,7 @@ def run_list(args: argparse.Namespace) -> int:
     """Print names, models, recommendations and places."""
     from ..profiles import store
 
-    found = list(store.known())
+    found = list(store.profiles())
     if args.json:
         rows = [
             {
@@ -55,6 +55,6 @@ def run_show(args: argparse.Namespace) -> int:
     from ..profiles import store
     from ..profiles.profile import load
 
-    profile = load(store.named(args.name))
+    profile = load(store.path_of(args.name))
     print(json.dumps(to_json(profile)) if args.json else "\n".join(summary(profile)))
     return 0

@@ -1,4 +1,4 @@
-"""Finds the routing profile of a pair of models: the user's own first, then those that come with the package."""
+"""Finds the routing profile of a pair of models: first among the user's own, then among the shipped ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHIPPED = (PACKAGE / "models" / "profiles", PACKAGE.parent / "models" / "profile
 
 @dataclass(frozen=True, slots=True)
 class ProfileMatch:
-    """A profile of the verifier in use; `pair`: its draft model is the one in use, too."""
+    """A profile that was made for the verifier in use; `pair` tells whether its draft model is in use, too."""
 
     profile: Profile
     path: Path
@@ -26,22 +26,22 @@ class ProfileMatch:
 
 
 def folder() -> Path:
-    """Where calibration puts profiles: beside the folder of models; it need not exist."""
+    """Return the folder where calibration puts profiles, `profiles` in `cache_folder()`; it need not exist."""
     return cache_folder() / "profiles"
 
 
 def folders() -> tuple[Path, ...]:
-    """Where profiles are looked for, the first one first."""
+    """Return the folders to search for profiles, in this order."""
     return (folder(), *SHIPPED)
 
 
 def file_name(verifier: Path, draft: Path | None) -> str:
-    """The name of the profile of a pair."""
+    """Return the file name of the profile of a pair of models."""
     return f"{verifier.stem}+{draft.stem}.json" if draft is not None else f"{verifier.stem}.json"
 
 
-def known() -> Iterator[tuple[Path, Profile]]:
-    """Every profile; a warning for each file that is none."""
+def profiles() -> Iterator[tuple[Path, Profile]]:
+    """Iterate over all profiles, with a warning for each file that cannot be read as one."""
     for place in folders():
         for path in sorted(place.glob("*.json")):
             try:
@@ -50,8 +50,8 @@ def known() -> Iterator[tuple[Path, Profile]]:
                 warnings.warn(f"a profile is left out: {error}", RuntimeWarning, stacklevel=2)
 
 
-def named(name: str) -> Path:
-    """The file of a path, or of a profile's name as `profiles list` shows it; ModelError where there is none."""
+def path_of(name: str) -> Path:
+    """Return the file of a path or of a name that `profiles list` shows; raises ModelError where there is none."""
     path = Path(name).expanduser()
     if path.is_file():
         return path
@@ -63,32 +63,26 @@ def named(name: str) -> Path:
 
 
 def find(verifier: Path, draft: Path | None) -> ProfileMatch | None:
-    """The profile that fits the verifier's fingerprint; None if none does.
+    """Return the profile whose verifier has this file's fingerprint, or None.
 
-    The first one with the same draft comes before others; of others, the one whose slim tier is best.
-    A file is only fingerprinted when its size is that of some profile's.
+    The first one with the same draft model is preferred; among the others, the one whose slim tier agrees with the full
+    model most often. The verifier is fingerprinted only if some profile's verifier has the same size.
     """
     size = verifier.stat().st_size
-    candidates = [(path, profile) for path, profile in known() if profile.verifier.size == size]
+    candidates = [(path, profile) for path, profile in profiles() if profile.verifier.size == size]
     if not candidates:
         return None
-    mine = Fingerprint.of(verifier)
-    matching = [(path, profile) for path, profile in candidates if not profile.verifier.differences(mine)]
-    if not matching:
+    fingerprint = Fingerprint.of(verifier)
+    fitting = [(path, profile) for path, profile in candidates if not profile.verifier.differences(fingerprint)]
+    if not fitting:
         return None
-    theirs = Fingerprint.of(draft) if draft is not None else None
-    found = [ProfileMatch(profile, path, _same(profile.draft, theirs)) for path, profile in matching]
-    return next((one for one in found if one.pair), max(found, key=_agreement))
+    draft_fingerprint = Fingerprint.of(draft) if draft is not None else None
+    matches = [ProfileMatch(profile, path, _is_same(profile.draft, draft_fingerprint)) for path, profile in fitting]
+    return next((match for match in matches if match.pair), max(matches, key=_slim_agreement))
 
 
-def _agreement(one: ProfileMatch) -> float:
-    """Of the slim tier with the full model; 0 without one."""
-    known = one.profile.agreement.get("q'-q")
-    return known.share if known is not None and one.profile.has_mask else 0.0
-
-
-def matching(path: Path, verifier: Path, draft: Path | None) -> ProfileMatch:
-    """The profile at `path`; ModelError, with what differs, where it is of another verifier."""
+def load_for(path: Path, verifier: Path, draft: Path | None) -> ProfileMatch:
+    """Load the profile at `path`; raises ModelError, with the differences, if it was made for another verifier."""
     profile = load(path)
     differences = profile.verifier.differences(Fingerprint.of(verifier))
     if differences:
@@ -96,9 +90,15 @@ def matching(path: Path, verifier: Path, draft: Path | None) -> ProfileMatch:
             f"{path}: this profile is of another verifier than {verifier.name}: it is of {profile.verifier.file} with "
             f"{'; '.join(differences)}. Calibrate {verifier.name} itself, or leave the profile out"
         )
-    theirs = Fingerprint.of(draft) if draft is not None else None
-    return ProfileMatch(profile, path, _same(profile.draft, theirs))
+    draft_fingerprint = Fingerprint.of(draft) if draft is not None else None
+    return ProfileMatch(profile, path, _is_same(profile.draft, draft_fingerprint))
 
 
-def _same(one: Fingerprint | None, other: Fingerprint | None) -> bool:
+def _slim_agreement(match: ProfileMatch) -> float:
+    """Return the share of tokens on which the slim tier agrees with the full model; 0 without a slim tier."""
+    agreement = match.profile.agreement.get("q'-q")
+    return agreement.share if agreement is not None and match.profile.has_mask else 0.0
+
+
+def _is_same(one: Fingerprint | None, other: Fingerprint | None) -> bool:
     return one is not None and other is not None and not one.differences(other)

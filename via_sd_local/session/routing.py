@@ -47,7 +47,7 @@ def _find_profile(asked: ParsedSettings) -> ProfileMatch | None:
         return None
     draft = asked.draft_model.path if asked.draft_model is not None else None
     if asked.profile is not AUTO:
-        return store.matching(asked.profile, asked.verifier, draft)
+        return store.load_for(asked.profile, asked.verifier, draft)
     # do not even read the files where a profile would change nothing
     is_complete = asked.mask is not None and asked.rule is not None
     if is_complete or asked.mode is Mode.SD or asked.mode_without_profile is Mode.PLAIN:

@@ -164,7 +164,7 @@ class Settings:
         n_layer = 1 if self.mask is None and self.draft_mask is None else layer_count(verifier)
         profile: Path | Automatic | None = None
         if self.profile is not None:
-            profile = AUTO if self.profile == AUTO.value else store.named(self.profile)
+            profile = AUTO if self.profile == AUTO.value else store.path_of(self.profile)
         parsed = self.parse(verifier, draft, n_layer, profile)
         values = {field.name: getattr(parsed, field.name) for field in fields(parsed)}
         return Request(**values, route=find_route(parsed))
