@@ -10,7 +10,8 @@ import conversations
 import pytest
 from conversations import Talking, ask, converse
 
-from via_sd_local.chat.commands import COMMANDS, completions, help_text, is_command
+from via_sd_local.chat.commands.help import help_text
+from via_sd_local.chat.commands.registry import COMMANDS, completions, is_command
 from via_sd_local.chat.conversation import Conversation
 from via_sd_local.chat.reader import Discarded
 from via_sd_local.engine.steps import Tier
@@ -37,12 +38,12 @@ def test_every_command_of_the_list_is_there() -> None:
     ]
     assert {command.name for command in COMMANDS} == set(names)
     for width in (40, 80, 200):
-        lines = help_text(width).splitlines()
+        lines = help_text(COMMANDS, width).splitlines()
         assert max(map(len, lines)) <= width
         assert [line.split()[0] for line in lines if line.startswith("/")] == [command.name for command in COMMANDS]
     for words in ("Ctrl-C stops an answer", "Ctrl-D leaves", "Alt-Enter"):
-        assert words in help_text(200)
-    modes = next(line for line in help_text(200).splitlines() if line.startswith("/mode "))
+        assert words in help_text(COMMANDS, 200)
+    modes = next(line for line in help_text(COMMANDS, 200).splitlines() if line.startswith("/mode "))
     assert set(re.findall(r"\w+", modes)) > set(MODES)
 
 
@@ -60,10 +61,10 @@ def test_a_command_is_one_line_that_begins_with_a_word_after_a_slash(text: str, 
 def test_an_unknown_command_and_one_with_too_much_are_errors_and_the_chat_goes_on(talking: Talking) -> None:
     _, display = converse(talking(), "/nonsense now", "/clear all", "/help")
     assert display.of("error") == [
-        "/nonsense is no command; /help lists them",
-        "/clear takes nothing after it, not 'all'",
+        "unknown command /nonsense; /help lists the commands",
+        "/clear takes no argument, but was given 'all'",
     ]
-    assert display.of("show") == [help_text(display.width)]
+    assert display.of("show") == [help_text(COMMANDS, display.width)]
 
 
 def test_what_is_no_command_is_asked(talking: Talking) -> None:
@@ -86,13 +87,13 @@ def test_after_each_answer_there_is_a_status_line(talking: Talking) -> None:
     dialogue = talking()
     _, display = converse(dialogue, "the sea")
     context = dialogue.session.engine.stats.prompt_tokens + 5
-    assert display.of("note")[1:2] == ["(cut: --max-tokens)"]
+    assert display.of("note")[1:2] == ["(cut short by --max-tokens)"]
     assert re.fullmatch(rf"\[5 tokens, [\d.]+ tokens/s, context {context}/256\]", display.of("note")[2])
 
 
 def test_an_answer_that_fills_the_context_says_so(talking: Talking) -> None:
     _, display = converse(talking(n_ctx=32, max_tokens=None), "a b")
-    assert "(cut: the context is full)" in display.of("note")
+    assert "(cut short: the context is full)" in display.of("note")
     assert "context 32/32]" in display.of("note")[-1]
 
 
@@ -124,9 +125,9 @@ def test_undo_takes_the_last_exchange_back(talking: Talking) -> None:
     dialogue = talking()
     _, display = converse(dialogue, "one", "two\nlines", "/undo", "three", "/undo", "/undo", "/undo")
     assert dialogue.conversation.turns == []
-    notes = [note for note in display.of("note") if note.startswith("(taken back")]
-    assert notes == ["(taken back: two…)", "(taken back: three)", "(taken back: one)"]
-    assert display.of("error") == ["nothing was asked yet"]
+    notes = [note for note in display.of("note") if note.startswith("(removed")]
+    assert notes == ["(removed: two…)", "(removed: three)", "(removed: one)"]
+    assert display.of("error") == ["there is no message yet"]
 
 
 def test_regen_asks_the_same_again_in_the_same_place(talking: Talking) -> None:
@@ -136,7 +137,7 @@ def test_regen_asks_the_same_again_in_the_same_place(talking: Talking) -> None:
     assert answers[1] == answers[2]  # at temperature 0
     assert any("temperature 0" in note for note in display.of("note"))
     assert [turn["content"] for turn in dialogue.conversation.turns] == ["one", answers[0], "two", answers[2]]
-    assert converse(talking(), "/regen")[1].of("error") == ["nothing was asked yet"]
+    assert converse(talking(), "/regen")[1].of("error") == ["there is no message yet"]
 
 
 def test_regen_at_a_temperature_draws_other_answers_also_with_a_seed(talking: Talking) -> None:
@@ -148,7 +149,7 @@ def test_regen_at_a_temperature_draws_other_answers_also_with_a_seed(talking: Ta
     assert display.of("answer")[3] == ask(greedy, "one")
     _, display = converse(greedy, "/regen warm", "/regen -1")
     errors = display.of("error")
-    assert errors[0] == "the temperature is 'warm'; it is a number, 0 or larger"
+    assert errors[0] == "temperature is 'warm'; it must be a number, 0 or larger"
     assert "temperature is -1.0" in errors[1]
     assert len(greedy.conversation.turns) == 2
 
@@ -201,11 +202,11 @@ def test_save_and_load_refuse_what_they_cannot_do(talking: Talking, tmp_path: Pa
         *("/load", f"/load {precious}", f"/load {binary}", f"/load {tmp_path}/absent.json"),
     )
     errors = display.of("error")
-    expected = ["/save needs the name", *["choose another name"] * 3, "cannot be written: No such file"]
+    expected = ["/save needs a file name", *["choose another name"] * 3, "cannot be written: No such file"]
     expected += [
-        "/load needs the name",
-        "notes.txt: this is no saved",
-        "binary: this is no saved",
+        "/load needs a file name",
+        "notes.txt: not a saved",
+        "binary: not a saved",
         "cannot be read: No such",
     ]
     assert len(errors) == len(expected)
@@ -232,10 +233,10 @@ def test_mode_and_draft_switch_while_the_conversation_goes_on(talking: Talking, 
         "absent.gguf does not exist; check the path",
     ]
     notes = [note for note in display.of("note") if note.startswith("(mode")]
-    own = f"drafts by {tiny_path}, the slim tier skips 2-3)"
+    own = f"drafts from {tiny_path}, the slim tier skips 2-3)"
     assert notes == [
-        "(mode sd, drafts by lookup)",
-        "(mode exact, drafts by lookup, the slim tier skips 2-3)",
+        "(mode sd, drafts from lookup)",
+        "(mode exact, drafts from lookup, the slim tier skips 2-3)",
         f"(mode exact, {own}",
         f"(mode tiered, {own}",
         "(mode plain)",
@@ -277,7 +278,7 @@ def test_where_there_are_no_colours_colors_says_why(talking: Talking, monkeypatc
 def test_ctrl_c_leaves_only_when_pressed_twice_in_a_row(talking: Talking) -> None:
     ctrl_c, discarded = KeyboardInterrupt(), Discarded()
     _, display = converse(talking(), ctrl_c, "/clear", ctrl_c, "", ctrl_c, discarded, ctrl_c, "/exit")
-    assert display.of("note").count("(Ctrl-C again, Ctrl-D or /exit leaves)") == 4
+    assert display.of("note").count("(to leave, press Ctrl-C again or Ctrl-D, or type /exit)") == 4
     for messages in ([ctrl_c, ctrl_c], [discarded, ctrl_c, ctrl_c]):
         with pytest.raises(KeyboardInterrupt):
             converse(talking(), *messages)

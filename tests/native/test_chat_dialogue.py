@@ -206,7 +206,7 @@ def stats_of(mode: str, tokens: int, **counters: Any) -> Stats:
 @pytest.mark.parametrize(
     ("stats", "plain", "expected"),
     [
-        (Stats("plain", prompt_tokens=10, completion_tokens=1), None, "[1 tokens, context 11/99]"),
+        (Stats("plain", prompt_tokens=10, completion_tokens=1), None, "[1 token, context 11/99]"),
         (stats_of("plain", 41), 10.0, "[41 tokens, 20.0 tokens/s, context 51/99]"),
         (stats_of("sd", 41), None, "[41 tokens, 20.0 tokens/s, context 51/99]"),
         (
@@ -218,8 +218,8 @@ def stats_of(mode: str, tokens: int, **counters: Any) -> Stats:
         (
             stats_of("tiered", 41, regions={"A": 30, "B": 0, "C": 0, "bonus": 0}, audited={"A": 20, "B": 0}),
             None,
-            "[41 tokens, 20.0 tokens/s, draft 70% slim 5% full 25%, lossy: about 0.0% not the full model's choice, "
-            "by audit, context 51/99]",
+            "[41 tokens, 20.0 tokens/s, draft 70% slim 5% full 25%, lossy: about 0.0% of tokens are not the full "
+            "model's choice, by audit, context 51/99]",
         ),
         (
             stats_of("tiered", 41),

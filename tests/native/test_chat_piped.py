@@ -75,7 +75,7 @@ def test_a_model_without_a_template_is_talked_to_in_plain_turns_with_a_warning(
     bare = tiny.write(tmp_path / "bare.gguf", LLAMA)
     status, out, err = piped(b"the sea", "--verifier", bare)
     assert (status, bool(out)) == (0, True)
-    assert err.startswith("warning: bare.gguf has no chat template; talking to it in plain turns")
+    assert err.startswith("warning: bare.gguf has no chat template; using plain User:/Assistant: turns")
     assert "--chat-template FILE" in err
     plain = tmp_path / "plain.jinja"
     plain.write_text(plain_turns.TEMPLATE, encoding="utf-8")

@@ -16,7 +16,7 @@ from terminals import HEIGHT, Terminal, chat_command
 talking, tiny_path = conversations.talking, conversations.tiny_path
 
 UP, TAB, ALT_ENTER = "\x1b[A", "\t", "\x1b\r"
-AGAIN = "(Ctrl-C again, Ctrl-D or /exit leaves)"
+AGAIN = "(to leave, press Ctrl-C again or Ctrl-D, or type /exit)"
 Start = Callable[..., Terminal]
 
 
@@ -89,7 +89,7 @@ def test_a_question_is_answered_and_the_status_line_follows(start: Start) -> Non
     assert rows[0] == "tiny.gguf, plain mode; /help for commands"
     assert rows[1] == "> the sea"
     assert re.fullmatch(r"\[3 tokens, [\d.]+ tokens/s, context \d+/512\]", rows[-2])
-    assert rows[-3] == "(cut: --max-tokens)"
+    assert rows[-3] == "(cut short by --max-tokens)"
     assert len(rows) > 5
     assert rows[-1] == ">"
 
@@ -162,7 +162,7 @@ def test_commands_are_completed(start: Start) -> None:
     terminal = start()
     terminal.send("/he")
     # the menu, which first lists all commands: a tab before it has settled is lost
-    terminal.wait(lambda: "/help" in terminal.text and "/exit" not in terminal.text, "menu of one")
+    terminal.wait(lambda: terminal.rows[-1].strip() == "/help", "menu of one")
     terminal.send(TAB)
     terminal.wait_for("> /help")
     terminal.send("\r")
@@ -185,7 +185,7 @@ def test_a_resize_redraws_what_is_being_typed(start: Start) -> None:
     terminal.send("\r")
     terminal.wait_for("error:")
     terminal.wait_for_prompt()
-    send_line(terminal, "/undo", "nothing was asked yet")
+    send_line(terminal, "/undo", "there is no message yet")
 
 
 def test_on_40_columns_no_word_is_broken(start: Start) -> None:
@@ -207,7 +207,7 @@ def sgr(terminal: Terminal) -> set[bytes]:
 def test_a_dumb_terminal_gets_no_escape_sequence(start: Start) -> None:
     terminal = start(env={"TERM": "dumb"})
     send_line(terminal, "the sea", "context ")
-    send_line(terminal, "/colors", "error: there are no colours here")
+    send_line(terminal, "/colors", "error: colours are not available here")
     terminal.send("\x04")
     assert terminal.status() == 0
     assert b"\x1b" not in terminal.written
@@ -217,7 +217,7 @@ def test_no_color_means_no_colour_and_no_style(start: Start, tiny_path: Path) ->
     plain, colored = start(env={"NO_COLOR": "1"}), start()
     for terminal in (plain, colored):
         send_line(terminal, "the sea", "context ")
-    send_line(plain, "/colors", "error: there are no colours here")
+    send_line(plain, "/colors", "error: colours are not available here")
     send_line(colored, "/colors", "■ draft")
     assert sgr(plain) == set()
     assert len(sgr(colored)) >= 3
@@ -246,7 +246,7 @@ def test_into_a_pipe_goes_the_bare_answer(tiny_path: Path, tmp_path: Path, talki
     answer = ask(talking(n_ctx=512, max_tokens=3), "the sea")
     assert (tmp_path / "out").read_bytes().decode() == answer + "\n\n"
     # the end of input comes with the line, or is found at a second prompt, by how fast the program starts
-    said = r"tiny.gguf, .*\n> \(cut: --max-tokens\)\n\[3 tokens, .*\]\n(> )?"
+    said = r"tiny.gguf, .*\n> \(cut short by --max-tokens\)\n\[3 tokens, .*\]\n(> )?"
     assert re.fullmatch(said, (tmp_path / "err").read_text())
 
 
@@ -322,8 +322,8 @@ def test_ctrl_c_stops_the_reading_of_a_long_message(start: Start, smollm2_path: 
     terminal.wait_for_prompt()
     assert terminal.rows[-3:] == [f"{count[0]}; Ctrl-C stops it)", "[stopped]", ">"]
     send_line(terminal, "What is the capital of France? Answer with one word.", "Paris")
-    send_line(terminal, "/undo", "(taken back: What is the capital")
-    send_line(terminal, "/undo", "error: nothing was asked yet")  # the long message is no turn
+    send_line(terminal, "/undo", "(removed: What is the capital")
+    send_line(terminal, "/undo", "error: there is no message yet")  # the long message is no turn
 
 
 def test_ctrl_c_twice_leaves_from_an_answer(start: Start, smollm2_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_the_last_exchange_can_be_taken_back_until_there_is_none() -> None:
     assert conversation.take_back() == ("question 1", "answer 1")
     assert conversation.turns == talked(1).turns
     assert conversation.take_back() == ("question 0", "answer 0")
-    with pytest.raises(ValueError, match="nothing was asked yet"):
+    with pytest.raises(ValueError, match="there is no message yet"):
         conversation.take_back()
 
 
@@ -113,12 +113,12 @@ GOOD = json.loads(talked(1, "s").to_json())
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "no saved conversation"),
+        ("", "not a saved conversation"),
         ("[1, 2]", "lacks"),
         ('{"a": 1}', "lacks"),
         (GOOD | {"format": "via_sd_local chat 2"}, "lacks"),
         (GOOD | {"system": 3}, "system message is 3"),
-        (GOOD | {"messages": None}, "a list of questions"),
+        (GOOD | {"messages": None}, "a list of user messages"),
         (GOOD | {"messages": GOOD["messages"][:1]}, "each with its answer"),
         (GOOD | {"messages": GOOD["messages"][::-1]}, "message 0 must have the role user"),
         (

@@ -184,14 +184,14 @@ def test_rows_are_counted_as_a_terminal_wraps(text: str, rows: int) -> None:
     counted = ScreenRows(10)
     for char in text:
         counted.add(char)
-    assert (counted.count, counted.sure) == (rows, True)
+    assert (counted.count, counted.certain) == (rows, True)
 
 
 @pytest.mark.parametrize(("text", "sure"), [("é文😀 ok", True), ("e\u0301", False), ("\u200b", False), ("🇩", False)])
 def test_only_characters_that_every_terminal_shows_alike_are_sure(text: str, sure: bool) -> None:
     counted = ScreenRows(10)
     counted.add(text)
-    assert counted.sure == sure
+    assert counted.certain == sure
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from ..sampling.sampler import SamplingParams
 from .baseline import PlainSpeed
 from .dialogue import Dialogue
 from .display import Display
-from .status import comparable, status_line
+from .status import is_comparable, status_line
 from .switches import Switches
 from .terminal import echo_off
 
@@ -66,11 +66,11 @@ class Chat:
         stats = engine.stats
         if dialogue.finish_reason == "length":
             full = stats.prompt_tokens + stats.completion_tokens >= dialogue.n_ctx
-            self.display.note("(cut: the context is full)" if full else "(cut: --max-tokens)")
+            self.display.note("(cut short: the context is full)" if full else "(cut short by --max-tokens)")
         if self.colors:
             self.display.legend(dialogue.shares())
         plain = None
-        if comparable(stats):
+        if is_comparable(stats):
             with suppress(KeyboardInterrupt):  # it is heard when the line has been written
                 plain = self._plain.tokens_per_second(engine.verifier)
         self.display.note(status_line(stats, dialogue.shares(), dialogue.n_ctx, plain, engine.why_no_drafts))

@@ -1,4 +1,4 @@
-"""What was said so far: pure state, without models."""
+"""The messages of a conversation and the prompt made from them: pure state, without models."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..runtime.chat_format import Message
 
-MIN_ANSWER = 64  # tokens of context that a prompt leaves free, or the oldest turns go
+MIN_ANSWER = 64  # tokens of context reserved for the answer; the oldest turns are dropped to free them
 _FORMAT = "via_sd_local chat 1"
 
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """The tokens of a conversation with a new message, and how many of its oldest messages had to go."""
+    """The tokens of a conversation with a new message, and the number of oldest messages left out to make it fit."""
 
     tokens: list[int]
     dropped: int
@@ -24,15 +24,15 @@ class ChatPrompt:
 
 @dataclass(slots=True)
 class Conversation:
-    """A system message, or none, and the turns: a user's message, the answer, and so on."""
+    """An optional system message, and the turns: user and assistant messages in alternation."""
 
     system: str | None = None
     turns: list[Message] = field(default_factory=list)
 
     def prompt_for(self, text: str, tokens_of: Callable[[Sequence[Message]], list[int]], n_ctx: int) -> ChatPrompt:
-        """The prompt that asks `text`, without as many of the oldest turns as must go to make it fit.
+        """Return the prompt for a new user message, leaving out as few of the oldest turns as make it fit.
 
-        Changes nothing; `forget` drops them. Raises ValueError when the message does not fit even alone.
+        The conversation is unchanged; `forget` drops the turns. Raises ValueError if the message alone does not fit.
         """
         head: list[Message] = [{"role": "system", "content": self.system}] if self.system else []
         message: Message = {"role": "user", "content": text}
@@ -43,50 +43,50 @@ class Conversation:
                 return ChatPrompt(tokens, dropped)
         what = "this message" + (" and the system message take" if head else " takes")
         raise ValueError(
-            f"{what} {len(tokens)} tokens, {len(tokens) - room} more than fit: the context has {n_ctx} (--n-ctx), of "
-            f"which {n_ctx - room} are kept for the answer"
+            f"{what} {len(tokens)} tokens, {len(tokens) - room} more than fit: the context holds {n_ctx} (--n-ctx), of "
+            f"which {n_ctx - room} are reserved for the answer"
         )
 
     def forget(self, dropped: int) -> None:
-        """Drop so many of the oldest messages."""
+        """Drop the `dropped` oldest messages."""
         del self.turns[:dropped]
 
     def add(self, question: str, answer: str) -> None:
-        """Append an exchange."""
+        """Append a user message and its answer."""
         self.turns += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
 
     def take_back(self) -> tuple[str, str]:
-        """Remove the last exchange and return it; ValueError if there is none."""
+        """Remove and return the last user message and its answer; raises ValueError if there is none."""
         if not self.turns:
-            raise ValueError("nothing was asked yet")
+            raise ValueError("there is no message yet")
         question, answer = self.turns[-2:]
         del self.turns[-2:]
         return question["content"], answer["content"]
 
     def to_json(self) -> str:
-        """The conversation as a JSON text; `from_json` reads it."""
+        """Return the conversation as JSON text, which `from_json` reads."""
         data = {"format": _FORMAT, "system": self.system, "messages": self.turns}
         return json.dumps(data, ensure_ascii=False, indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Conversation:
-        """The conversation that `to_json` wrote; ValueError for anything else."""
+        """Return the conversation that `to_json` wrote; raises ValueError for any other text."""
         try:
             data = json.loads(text)
         except ValueError as error:
-            raise ValueError(f"this is no saved conversation: {error}") from None
+            raise ValueError(f"not a saved conversation: {error}") from None
         if not isinstance(data, dict) or data.get("format") != _FORMAT:
-            raise ValueError(f'this is no saved conversation: it lacks "format": "{_FORMAT}"')
+            raise ValueError(f'not a saved conversation: it lacks "format": "{_FORMAT}"')
         system, messages = data.get("system"), data.get("messages")
         if system is not None and not isinstance(system, str):
-            raise ValueError(f"the saved conversation's system message is {system!r}; it must be a text or null")
+            raise ValueError(f"the saved conversation's system message is {system!r}; it must be a string or null")
         if not isinstance(messages, list) or len(messages) % 2:
-            raise ValueError("the saved conversation's messages must be a list of questions, each with its answer")
+            raise ValueError("the saved conversation's messages must be a list of user messages, each with its answer")
         turns: list[Message] = []
         for number, message in enumerate(messages):
             role = ("user", "assistant")[number % 2]
             content = message.get("content") if isinstance(message, dict) and message.get("role") == role else None
             if not isinstance(content, str):
-                raise ValueError(f"the saved conversation's message {number} must have the role {role} and a text")
+                raise ValueError(f"the saved conversation's message {number} must have the role {role} and a string as its content")
             turns.append({"role": role, "content": content})
         return cls(system, turns)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ..errors import ViaSdError
 from .chat import Chat
-from .commands import Leave, carry_out, is_command
+from .commands.command import Leave
+from .commands.registry import carry_out, is_command
 from .reader import Discarded, Reader
 from .terminal import echo_off
 
@@ -26,7 +27,7 @@ def talk(chat: Chat, reader: Reader) -> int:
             if chat.interrupted:
                 raise
             chat.interrupted = True
-            chat.display.note("(Ctrl-C again, Ctrl-D or /exit leaves)")
+            chat.display.note("(to leave, press Ctrl-C again or Ctrl-D, or type /exit)")
             continue
         chat.interrupted = False
         if not text:

@@ -1,4 +1,4 @@
-"""Markdown as rich renders it, without loss: line breaks stay, and HTML is text."""
+"""Markdown rendered by rich without losing text: line breaks are kept, and HTML is shown as text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PLAIN = {"paragraph_open", "paragraph_close", "inline", "text", "softbreak", "h
 
 
 def rendered(text: str) -> Markdown | None:
-    """The renderable of a text; None for one without any markup, which is best left as it is."""
+    """Return the text as a rich renderable, or None if it has no markup and is best left as it is."""
     parser = MarkdownIt("commonmark", {"html": False}).enable("strikethrough").enable("table")
     tokens = parser.parse(text)
     flat = list(_flat(tokens))
@@ -20,7 +20,7 @@ def rendered(text: str) -> Markdown | None:
         return None
     for token in flat:
         if token.type == "softbreak":
-            token.type = "hardbreak"  # in an answer, a line break is meant
+            token.type = "hardbreak"  # CommonMark joins lines, but a line break in an answer is intended
     markdown = Markdown("", code_theme="ansi_dark", hyperlinks=False)
     markdown.parsed = tokens
     return markdown

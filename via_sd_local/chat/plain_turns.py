@@ -1,4 +1,4 @@
-"""Turns for a model without a chat template: names and colons, and an end where it would speak for the user."""
+"""Plain `User:` and `Assistant:` turns for a model without a chat template."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ TEMPLATE = (
     "{{ {'system': '', 'user': 'User: ', 'assistant': 'Assistant: '}[message['role']] }}{{ message['content'] }}\n"
     "{% endfor %}Assistant:"
 )
-STOP = "\nUser"  # the first tokens of a turn that is not the model's
+STOP = "\nUser"  # the model has begun the user's next turn
 
 
 def warning(model: Model) -> str:
-    """What the user should know."""
+    """Return what the user should know about a model without a chat template."""
     return (
-        f"{model.path.name} has no chat template; talking to it in plain turns, which it may not keep to: "
-        "give its own with --chat-template FILE"
+        f"{model.path.name} has no chat template; using plain User:/Assistant: turns, which it may not follow; "
+        "give its own template with --chat-template FILE"
     )
 
 
 class OneTurn:
-    """Ends an answer where the text of `STOP` would be complete; a `Watcher`."""
+    """A `Watcher` that ends an answer before the token that would complete `STOP`."""
 
     prompt_from = None
 
@@ -33,8 +33,9 @@ class OneTurn:
         self._stream, self._stops = Utf8Stream(), StopStrings([STOP])
 
     def see_prompt(self, start: int, logits: Floats) -> None:
-        """Nothing to see."""
+        """Ignore the prompt."""
 
     def see_token(self, token: int, logits: Floats) -> Flow:
+        """End the answer before a token that completes `STOP`."""
         _, stopped = self._stops.push(self._stream.push(self._model.piece(token)))
         return Flow.END_BEFORE if stopped else Flow.GO_ON

@@ -16,13 +16,16 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.output import ColorDepth
 
 from ..files import cache_folder
-from .commands import completions
+from .commands.registry import completions
 from .reader import PROMPT, Discarded
 from .terminal import no_color
 
 
 class PromptReader:
-    """Asks in the terminal; Enter sends, Alt-Enter begins another line, as do pasted ones."""
+    """Read messages with line editing, history and completion.
+
+    Enter sends a message and Alt-Enter starts a new line; the lines of a paste are one message.
+    """
 
     def __init__(self) -> None:
         self._session: PromptSession[str] = PromptSession(
@@ -38,15 +41,15 @@ class PromptReader:
         )
 
     def read(self) -> str:
-        text = self._session.prompt(PROMPT)
-        return _whole(text)
+        """Return the next message; see `Reader.read`."""
+        return _valid_unicode(self._session.prompt(PROMPT))
 
     def _is_command(self) -> bool:
         return self._session.default_buffer.text.startswith("/")
 
 
 class CommandCompleter(Completer):
-    """Completes commands and their arguments."""
+    """Complete slash commands and their arguments."""
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
         before = document.text_before_cursor
@@ -60,14 +63,14 @@ def _bindings() -> KeyBindings:
 
     @bindings.add("enter")
     def _(event: KeyPressEvent) -> None:
-        # a terminal without bracketed paste sends the lines of a paste as if they were typed, all at once
+        # without bracketed paste, the lines of a paste arrive as if they were typed, all at once
         if any(press.key != Keys.CPRResponse for press in event.app.key_processor.input_queue):
             event.current_buffer.newline(copy_margin=False)
         else:
             event.current_buffer.validate_and_handle()
 
     @bindings.add("c-j")
-    def _(event: KeyPressEvent) -> None:  # lines that were typed during an answer end with it
+    def _(event: KeyPressEvent) -> None:  # ends lines that were typed during an answer
         event.current_buffer.validate_and_handle()
 
     @bindings.add("escape", "enter")
@@ -84,7 +87,7 @@ def _bindings() -> KeyBindings:
 
 
 class _History(FileHistory):
-    """A history file that may fail without ending the chat."""
+    """A history file whose errors do not end the chat."""
 
     def load_history_strings(self) -> Iterable[str]:
         with contextlib.suppress(OSError):
@@ -92,11 +95,11 @@ class _History(FileHistory):
 
     def store_string(self, string: str) -> None:
         with contextlib.suppress(OSError):
-            super().store_string(_whole(string))
+            super().store_string(_valid_unicode(string))
 
 
 def _history() -> History:
-    """What was asked before, in the cache folder, for the user's eyes only; in memory where that is not possible."""
+    """Return the history of messages: a file in the cache folder that only the user can read, else in memory."""
     path = cache_folder() / "chat_history"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -106,6 +109,6 @@ def _history() -> History:
     return _History(str(path))
 
 
-def _whole(text: str) -> str:
-    """The text with U+FFFD in place of bytes that were no UTF-8."""
+def _valid_unicode(text: str) -> str:
+    """Replace bytes that are not UTF-8, which arrive as lone surrogates, by U+FFFD."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""Where the user's messages come from, in a terminal."""
+"""Readers of the user's messages, and the one for terminals without line editing."""
 
 from __future__ import annotations
 
@@ -7,23 +7,27 @@ import sys
 from typing import Protocol
 
 PROMPT = "> "
-_PASTE = 0.03  # seconds within which the lines of a paste follow each other
+_PASTE = 0.03  # seconds; lines that arrive within this time of each other were pasted
 
 
 class Discarded(KeyboardInterrupt):
-    """Ctrl-C on a line that was being written."""
+    """Ctrl-C discarded a message that was being typed."""
 
 
 class Reader(Protocol):
-    """Asks for messages."""
+    """Prompts the user for messages."""
 
     def read(self) -> str:
-        """The next message; EOFError at the end of input, KeyboardInterrupt or Discarded at Ctrl-C."""
+        """Return the next message.
+
+        Raises EOFError at the end of input, Discarded if Ctrl-C discarded a message, and KeyboardInterrupt for Ctrl-C at
+        an empty prompt.
+        """
         ...
 
 
 class LineReader:
-    """Plain lines; those that arrive together are one message, unless they were typed before it was asked for."""
+    """Read plain lines; lines that arrive together are one message, unless they were typed before the prompt."""
 
     def __init__(self) -> None:
         self._ended = False
@@ -44,5 +48,5 @@ class LineReader:
 
 
 def _has_input(seconds: float) -> bool:
-    """Whether there is something to read, now or within that time."""
+    """Return whether standard input can be read within `seconds`."""
     return bool(select.select([sys.stdin], [], [], seconds)[0])

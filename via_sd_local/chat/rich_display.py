@@ -21,7 +21,7 @@ STYLES = {Tier.DRAFT: "green", Tier.SLIM: "magenta", Tier.FULL: "bright_blue"}
 
 
 class RichDisplay(Display):
-    """A terminal with colours and a cursor that moves."""
+    """Show answers in a terminal with colours and a movable cursor, and render their Markdown."""
 
     can_color = True
 
@@ -30,18 +30,18 @@ class RichDisplay(Display):
         self._out, self._err = out, err
         self._colors = False
         self._empty = True
-        self._text = ""  # of the part that may still be rendered
-        self._hopeless = False  # the part cannot be replaced: it has left the screen, or its place is not known
+        self._text = ""  # the part of the answer that has not been rendered yet
+        self._fixed = False  # the part cannot be replaced: it has left the screen, or its position is unknown
         self._size = (0, 0)
 
     def note(self, text: str) -> None:
-        self._say(text, "dim")
+        self._print_error(text, "dim")
 
     def error(self, text: str) -> None:
-        self._say(f"error: {text}", "red")
+        self._print_error(f"error: {text}", "red")
 
-    def _say(self, text: str, style: str) -> None:
-        """On standard error; in a terminal, lines break between words."""
+    def _print_error(self, text: str, style: str) -> None:
+        """Print a line on standard error; in a terminal, wrap it between words."""
         wraps = self._err.is_terminal
         self._err.print(text, style=style, markup=False, emoji=False, soft_wrap=not wraps)
 
@@ -49,7 +49,7 @@ class RichDisplay(Display):
         self._colors = colors
         self._empty = True
         self._size = self._terminal_size()
-        self._text, self._rows, self._hopeless = "", ScreenRows(self._size[0]), False
+        self._text, self._rows, self._fixed = "", ScreenRows(self._size[0]), False
 
     def push(self, pieces: Sequence[Piece]) -> None:
         self._empty = self._empty and not any(piece.text for piece in pieces)
@@ -65,9 +65,9 @@ class RichDisplay(Display):
         self._rows.add(text)
         if self._terminal_size() != self._size:
             self._size = self._terminal_size()
-            self._hopeless = True
-        if self._hopeless or self._rows.count >= self._size[1] - 2:
-            self._render_whole_blocks()
+            self._fixed = True
+        if self._fixed or self._rows.count >= self._size[1] - 2:
+            self._render_complete_blocks()
 
     def end(self, *, stopped: bool = False) -> None:
         if not (self._empty and stopped) and (self._colors or not self._render(self._text)):
@@ -88,23 +88,26 @@ class RichDisplay(Display):
         size = os.get_terminal_size(sys.stdout.fileno())
         return size.columns or 80, size.lines or 24
 
-    def _render_whole_blocks(self) -> None:
-        """Render what is complete of a part that is about to leave the screen, and begin another part after it."""
+    def _render_complete_blocks(self) -> None:
+        """Render the complete blocks of a part that is about to scroll off the screen; what follows is the next part."""
         boundary = last_boundary(self._text)
         if boundary == 0:
-            self._hopeless = self._hopeless or self._rows.count >= self._size[1]
+            self._fixed = self._fixed or self._rows.count >= self._size[1]
             return
-        done, rest = self._text[:boundary], self._text[boundary:]
-        if not self._hopeless and self._render(done, blank=True):
+        complete, rest = self._text[:boundary], self._text[boundary:]
+        if not self._fixed and self._render(complete, blank=True):
             self._write(rest)
-        self._text, self._rows, self._hopeless = rest, ScreenRows(self._size[0]), False
+        self._text, self._rows, self._fixed = rest, ScreenRows(self._size[0]), False
         self._rows.add(rest)
 
     def _render(self, text: str, *, blank: bool = False) -> bool:
-        """Replace the part on the screen by `text`, rendered; False, and nothing done, where it is better left."""
+        """Replace the part on the screen by `text` rendered as Markdown, with a blank line after it if `blank`.
+
+        Returns False, with the screen unchanged, if the part cannot safely be replaced or has no markup.
+        """
         from .markup import rendered
 
-        if self._hopeless or not self._rows.sure or self._rows.count > self._size[1]:
+        if self._fixed or not self._rows.certain or self._rows.count > self._size[1]:
             return False
         if self._terminal_size() != self._size:
             return False

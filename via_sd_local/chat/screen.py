@@ -1,42 +1,45 @@
-"""Text on a terminal, and how much of the screen it takes: pure functions."""
+"""Text on a terminal: its printable characters, its rows, and the blocks of its Markdown. Pure functions."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
 
 from rich.cells import cell_len
 
-_TAB = "    "
-_UNSURE = ("Cf", "Mn", "Me", "Co", "Cn")  # joiners, marks, private or unknown: terminals differ in their widths
+_AMBIGUOUS = ("Cf", "Mn", "Me", "Co", "Cn")  # joiners, marks, private use, unassigned: widths differ by terminal
 
 
 def printable(text: str) -> str:
-    """The text without control characters, which a model could write and a terminal would obey; newlines stay."""
-    text = text.replace("\r\n", "\n").replace("\t", _TAB)
+    """Remove control characters, which a terminal would obey; keep newlines, and expand tabs to four spaces."""
+    text = text.replace("\r\n", "\n").replace("\t", " " * 4)
     return "".join(char for char in text if char == "\n" or unicodedata.category(char) != "Cc")
 
 
 class ScreenRows:
-    """Counts the rows that text takes on a terminal of `width` columns, from the beginning of a row."""
+    """Count the rows that text takes on a terminal of `width` columns, starting at the beginning of a row.
+
+    Attributes:
+        count: The number of rows so far.
+        certain: Whether every terminal shows the characters so far in the same number of columns.
+    """
 
     def __init__(self, width: int) -> None:
         self.width = width
         self.count = 1
-        self.sure = True  # every terminal shows these characters in the same cells
+        self.certain = True
         self._column = 0
 
     def add(self, text: str) -> None:
-        """More text, `printable`, follows."""
+        """Add text that `printable` has returned."""
         for char in text:
             if char == "\n":
                 self.count += 1
                 self._column = 0
                 continue
             cells = cell_len(char)
-            if cells == 0 or unicodedata.category(char) in _UNSURE or "\U0001f1e6" <= char <= "\U0001f1ff":
-                self.sure = False
+            if cells == 0 or unicodedata.category(char) in _AMBIGUOUS or "\U0001f1e6" <= char <= "\U0001f1ff":
+                self.certain = False
             if self._column + cells > self.width:
                 self.count += 1
                 self._column = 0
@@ -47,22 +50,22 @@ _FENCE = re.compile(r" {0,3}(```+|~~~+)")
 
 
 def last_boundary(text: str) -> int:
-    """Where the last block of a Markdown text begins that does not depend on those before it; 0 if there is none."""
+    """Return the index at which the last independent block of a Markdown text begins, or 0 if there is only one block.
+
+    A block is independent if it renders the same without the text before it: it starts unindented after a blank line,
+    outside of fenced code.
+    """
     boundary = position = 0
     fence: str | None = None
     blank = False
-    for line in _lines(text):
-        found = _FENCE.match(line)
+    for line in text.splitlines(keepends=True):
+        match = _FENCE.match(line)
         if fence is None and blank and line.strip() and not line[0].isspace():
             boundary = position
-        if found and fence is None:
-            fence = found[1]
-        elif found and fence is not None and found[1].startswith(fence):
+        if match and fence is None:
+            fence = match[1]
+        elif match and fence is not None and match[1].startswith(fence):
             fence = None
         blank = fence is None and not line.strip()
         position += len(line)
     return boundary
-
-
-def _lines(text: str) -> Iterable[str]:
-    return text.splitlines(keepends=True)

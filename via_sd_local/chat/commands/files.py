@@ -1,0 +1,48 @@
+"""`/save` and `/load`: keep a conversation in a file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ..chat import Chat
+from ..conversation_file import load, save
+from .command import Command
+
+
+def _save(chat: Chat, argument: str) -> None:
+    path = _path(chat, argument, "/save")
+    save(chat.dialogue.conversation, path)
+    chat.file = path
+    chat.display.note(f"(saved to {path})")
+
+
+def _load(chat: Chat, argument: str) -> None:
+    path = _path(chat, argument, "/load")
+    conversation = chat.dialogue.conversation = load(path)
+    chat.file = path
+    exchanges = len(conversation.turns) // 2
+    chat.display.note(f"(loaded {exchanges} exchange{'' if exchanges == 1 else 's'} from {path})")
+
+
+def _path(chat: Chat, argument: str, command: str) -> Path:
+    """Return the file that the argument names, else that of the last `/save` or `/load`."""
+    if argument:
+        return Path(argument).expanduser()
+    if chat.file is None:
+        raise ValueError(f"{command} needs a file name: {command} NAME.json")
+    return chat.file
+
+
+def _path_completions(argument: str) -> list[str]:
+    folder, prefix = os.path.split(argument)
+    try:
+        names = sorted(os.listdir(os.path.expanduser(folder) or "."))
+    except OSError:
+        return []
+    shown = (name for name in names if name.startswith(prefix) and (prefix or not name.startswith(".")))
+    return [os.path.join(folder, name) for name in shown]
+
+
+SAVE = Command("/save", "[FILE]", "save the conversation to a file", _save, _path_completions)
+LOAD = Command("/load", "[FILE]", "load a saved conversation and continue it", _load, _path_completions)

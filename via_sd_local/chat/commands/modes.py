@@ -1,0 +1,68 @@
+"""`/mode` and `/draft`: change the mode and the drafter during a conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...engine.policy import Mode
+from ...session.settings import MODES, Settings
+from ..chat import Chat
+from .command import Command
+
+
+def _mode(chat: Chat, argument: str) -> None:
+    if argument:
+        mode, _, mask = argument.partition(" ")
+        _switch(chat, chat.switches.with_mode(mode, mask.strip() or None))
+    _show_mode(chat)
+
+
+def _draft(chat: Chat, argument: str) -> None:
+    if argument:
+        _switch(chat, chat.switches.with_drafter(argument))
+    _show_mode(chat)
+
+
+def _switch(chat: Chat, settings: Settings) -> None:
+    chat.dialogue.session.switch(settings)
+    chat.switches.use(settings)
+
+
+def _show_mode(chat: Chat) -> None:
+    settings = chat.switches.settings
+    engine = chat.dialogue.session.engine
+    parts = [f"mode {engine.policy.mode.value}"]
+    if engine.policy.mode is not Mode.PLAIN:
+        names = {"model": settings.draft, "self": f"the verifier without {settings.draft_mask}"}
+        drafters = [names.get(kind.value) or kind.value for kind in settings.drafter_kinds]
+        parts.append(f"drafts from {', then '.join(drafters)}")
+    if engine.policy.mode in (Mode.EXACT, Mode.TIERED):
+        parts.append(f"the slim tier skips {engine.verifier.mask}")
+    chat.display.note(f"({', '.join(parts)})")
+
+
+def _mode_completions(argument: str) -> Iterator[str]:
+    return (mode for mode in MODES if mode.startswith(argument))
+
+
+def _draft_completions(argument: str) -> Iterator[str]:
+    from ...catalog.inventory import listing
+
+    drafters = ["lookup", "none", *(entry.name for entry in listing() if entry.path)]
+    return (drafter for drafter in drafters if drafter.startswith(argument))
+
+
+MODE = Command(
+    "/mode",
+    "[MODE [LAYERS]]",
+    "show or set the mode: plain, sd, exact, tiered, or auto (the profile's choice); LAYERS: what the slim tier skips",
+    _mode,
+    _mode_completions,
+)
+DRAFT = Command(
+    "/draft",
+    "[DRAFTER]",
+    "show or set the drafter: a model, lookup (repeats from the text so far), lookup+MODEL, self LAYERS, or none",
+    _draft,
+    _draft_completions,
+)
