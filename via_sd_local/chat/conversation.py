@@ -87,6 +87,8 @@ class Conversation:
             role = ("user", "assistant")[number % 2]
             content = message.get("content") if isinstance(message, dict) and message.get("role") == role else None
             if not isinstance(content, str):
-                raise ValueError(f"the saved conversation's message {number} must have the role {role} and a string as its content")
+                raise ValueError(
+                    f"the saved conversation's message {number} must have the role {role} and a string as content"
+                )
             turns.append({"role": role, "content": content})
         return cls(system, turns)

@@ -20,8 +20,8 @@ class Reader(Protocol):
     def read(self) -> str:
         """Return the next message.
 
-        Raises EOFError at the end of input, Discarded if Ctrl-C discarded a message, and KeyboardInterrupt for Ctrl-C at
-        an empty prompt.
+        Raises EOFError at the end of input, Discarded if Ctrl-C discarded a message, and KeyboardInterrupt for Ctrl-C
+        at an empty prompt.
         """
         ...
 

@@ -89,7 +89,7 @@ class RichDisplay(Display):
         return size.columns or 80, size.lines or 24
 
     def _render_complete_blocks(self) -> None:
-        """Render the complete blocks of a part that is about to scroll off the screen; what follows is the next part."""
+        """Render the complete blocks of a part that is about to scroll off the screen, and start the next part."""
         boundary = last_boundary(self._text)
         if boundary == 0:
             self._fixed = self._fixed or self._rows.count >= self._size[1]
