@@ -23,11 +23,11 @@ from dataclasses import replace
 
 from via_sd_local.catalog.lookup import resolve
 from via_sd_local.cli.placement_options import VERIFIER, add_placement, placement_from
-from via_sd_local.cli.rpc import server_program
 from via_sd_local.errors import ModelError
 from via_sd_local.mask import LayerMask
 from via_sd_local.runtime import rpc
 from via_sd_local.runtime.model import Model
+from via_sd_local.runtime.rpc_server import server_program
 from via_sd_local.tiers.verifier import Verifier
 
 DEPTH = 64  # tokens before every pass

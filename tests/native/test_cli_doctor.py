@@ -14,7 +14,7 @@ import pytest
 from commands import Run, assert_refused
 
 from via_sd_local import binding, cli
-from via_sd_local.cli import doctor
+from via_sd_local.cli import doctor, installation
 
 files, run = commands.files, commands.run
 
@@ -94,7 +94,7 @@ def test_doctor_lists_what_it_can_compute_on(run: Run) -> None:
 
 
 def test_cpu_features_are_those_that_are_on() -> None:
-    assert doctor.cpu_features("CPU : SSE3 = 1 | AVX = 0 | SVE_CNT = 4 | REPACK = 1 | ") == [
+    assert installation.cpu_features("CPU : SSE3 = 1 | AVX = 0 | SVE_CNT = 4 | REPACK = 1 | ") == [
         *("SSE3", "SVE_CNT=4", "REPACK")
     ]
 
@@ -169,7 +169,7 @@ def test_models_list_tells_what_is_not_here(run: Run, tmp_path: Path, monkeypatc
     monkeypatch.setenv("VIA_SD_HOME", str(tmp_path))
     assert {row["path"] for row in json.loads(run("models", "list", "--json").out)} == {None}
     lines = run("models", "list").out.splitlines()
-    assert all("[not here; " in line for line in lines)
+    assert all("[not on this machine; " in line for line in lines)
     assert any("fetch it with `models pull`" in line for line in lines)
     message = "is not on this machine"
     assert_refused(run("complete", "--verifier", "smollm2-135m", "--prompt", "x"), message)

@@ -253,7 +253,7 @@ def test_without_any_profile_no_model_is_hashed(
 
 
 def test_profiles_are_listed_and_shown(run: Run, put: Callable[..., Path]) -> None:
-    assert run("profiles", "list").out == "no profiles; `via-sd-local calibrate` makes one\n"
+    assert run("profiles", "list").out == "no profiles yet; `via-sd-local calibrate` creates one\n"
     path = put("x.json")
     assert run("profiles", "list").out == f"x  [sd; tiered from max_deviation 0.05 on]  {path}\n"
     (row,) = json.loads(run("profiles", "list", "--json").out)

@@ -17,12 +17,12 @@ from commands import Run, assert_refused
 from rpc_servers import Server, answering, free_port, running, wait_for
 
 from via_sd_local import binding
-from via_sd_local.cli import rpc as rpc_command
 from via_sd_local.errors import ModelError, NativeError
 from via_sd_local.runtime import devices, rpc
 from via_sd_local.runtime.context import Context
 from via_sd_local.runtime.model import Model
 from via_sd_local.runtime.placement import Placement
+from via_sd_local.runtime.rpc_server import server_program
 from via_sd_local.session.session import Session
 from via_sd_local.session.settings import Settings
 from via_sd_local.tiers.verifier import Verifier
@@ -278,7 +278,7 @@ def test_a_build_without_rpc_says_how_to_build_it(monkeypatch: pytest.MonkeyPatc
         rpc.Servers(["127.0.0.1:50052"])
     monkeypatch.setattr(binding, "LIBRARIES", Path("/nonexistent"))
     with pytest.raises(Exception, match="this build has no RPC server; build with"):
-        rpc_command.server_program()
+        server_program()
 
 
 #
@@ -318,13 +318,13 @@ def test_the_command_warns_where_others_can_reach_the_server(
     address = "127.0.0.1" if host == "localhost" else host
     options = f"--host {address} --port {port} --threads 2 --device CPU --cache"
     assert [command[1:] for command in started] == [options.split()]
-    assert result.err.startswith(f"warning: whoever reaches {host}:{port} can use, read and crash") == warns
+    assert result.err.startswith(f"warning: anyone who can reach {host}:{port} can use, read and crash") == warns
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--host", "example.org"), "host is 'example.org'; it is an IPv4 address of this machine"),
+        (("--host", "example.org"), "host is 'example.org'; it must be an IPv4 address of this machine"),
         (("--host", "::1"), "host is '::1'"),
         (("--port", "0"), "port is 0; it must be from 1 to 65535"),
         (("--threads", "0"), "threads is 0; it must be from 1 to 512"),

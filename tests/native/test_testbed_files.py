@@ -202,7 +202,7 @@ def test_the_registered_draft_tells_how_it_is_made(
         with pytest.raises(ModelError, match=remedy):
             look_up(name)
     assert main(["models", "list"]) == 0
-    assert "[not here; make it with `via-sd-local testbed build`]" in capsys.readouterr().out
+    assert "[not on this machine; build it with `via-sd-local testbed build`]" in capsys.readouterr().out
     registered = source.with_name(registry().models["smollm2-135m"].file)
     source.rename(registered)  # the draft's name comes from the source's
     assert main(["testbed", "build", "--source", str(registered), "--copies", "0", *SAME, "--quant", "F16"]) == 0

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from via_sd_local.cli import rpc as rpc_command
 from via_sd_local.errors import ModelError
 from via_sd_local.runtime import rpc
+from via_sd_local.runtime.rpc_server import server_program
 
 
 def free_port() -> int:
@@ -29,7 +29,7 @@ class Server:
         self.start()
 
     def start(self) -> None:
-        command = [str(rpc_command.server_program()), "--host", "127.0.0.1", "--port", str(self.port), "--threads", "1"]
+        command = [str(server_program()), "--host", "127.0.0.1", "--port", str(self.port), "--threads", "1"]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait_for(self.endpoint)
 

@@ -1,9 +1,8 @@
-"""`via-sd-local calibrate`: from a pair of models to their routing profile."""
+"""`via-sd-local calibrate`: make the routing profile of a pair of models."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,57 +10,70 @@ from typing import TYPE_CHECKING
 from ..calibration.plan import DEFAULT_MINUTES, STRATEGIES, Plan
 from ..errors import ModelError
 from .options import add_ignore_memory
+from .output import add_json, add_quiet, print_result
+from .subcommands import Commands
 
 if TYPE_CHECKING:
     from ..calibration.pipeline import Calibrated
 
 DESCRIPTION = """\
-Find out what of the verifier the slim tier should skip, which thresholds keep a budget of deviation, and which mode is
-fastest; write it down as a routing profile, which other commands then use by themselves. Everything is measured on the
-verifier's own answers to a set of prompts. Ctrl-C ends the search early and keeps its best; a run that was ended in
-another way goes on where it was when the command is given again.
+Find the layers that the slim tier should skip, the thresholds that keep the deviation within a budget, and the fastest
+mode. The result is written as a routing profile, which other commands then use by default. Everything is measured on
+the verifier's own answers to a set of prompts. Ctrl-C ends the search early and keeps the best mask so far; a run that
+was interrupted in any other way continues where it stopped when the same command is run again.
 """
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(commands: Commands) -> None:
     """Add the subcommand."""
-    parser = commands.add_parser("calibrate", help="find the mask and thresholds of a pair", description=DESCRIPTION)
-    parser.add_argument("--verifier", metavar="MODEL", required=True, help="the large model, by name or file")
-    parser.add_argument("--draft", metavar="MODEL", help="the draft model; without it only the mask is looked for")
+    parser = commands.add_parser(
+        "calibrate", help="find the mask and thresholds of a pair of models", description=DESCRIPTION
+    )
+    parser.add_argument("--verifier", metavar="MODEL", required=True, help="the large model: a name or a file")
+    parser.add_argument("--draft", metavar="MODEL", help="the draft model; without one, only the mask is searched for")
     parser.add_argument(
-        "--text", metavar="FILE", help="prompts of your own, blank lines between them, or JSON (default: shipped ones)"
+        "--text",
+        metavar="FILE",
+        help="your own prompts, separated by blank lines, or JSON (default: the prompts of this package)",
     )
     parser.add_argument(
-        "--answer-tokens", metavar="N", type=int, default=160, help="longest answer to a prompt (default: %(default)s)"
+        "--answer-tokens",
+        metavar="N",
+        type=int,
+        default=160,
+        help="length limit of the answers, in tokens (default: %(default)s)",
     )
-    parser.add_argument("--threads", metavar="N", type=int, help="threads (default: all cores)")
+    parser.add_argument("--threads", metavar="N", type=int, help="number of threads (default: all cores)")
     add_ignore_memory(parser)
     search = parser.add_argument_group("search")
     search.add_argument(
         "--strategy",
         choices=STRATEGIES,
         default="guided",
-        help="guided: sublayers one by one, then greedily, then exchanges (default); paper: random with Bayesian "
-        "proposals; random: for comparison",
+        help="guided: measure the sublayers one by one, then add them greedily, then exchange them (default); paper: "
+        "random masks with Bayesian proposals; random: random masks, for comparison",
     )
-    search.add_argument("--minutes", metavar="N", type=float, help=f"of the search (default: {DEFAULT_MINUTES:g})")
-    search.add_argument("--evaluations", metavar="N", type=int, help="masks to try, instead of a time")
-    search.add_argument("--skip-ratio", metavar="R", type=float, help="the share of sublayers to skip (default: any)")
-    search.add_argument("--seed", metavar="N", type=int, default=0, help="of the search (default: 0)")
-    search.add_argument("--mask", metavar="LAYERS", help="take this mask, and do not search")
-    parser.add_argument("--output", metavar="FILE", help="the profile's file (default: in the profiles' folder)")
+    search.add_argument(
+        "--minutes",
+        metavar="N",
+        type=float,
+        help=f"time limit of the search, in minutes (default: {DEFAULT_MINUTES:g})",
+    )
+    search.add_argument("--evaluations", metavar="N", type=int, help="number of masks to try, instead of a time limit")
+    search.add_argument("--skip-ratio", metavar="R", type=float, help="share of the sublayers to skip (default: any)")
+    search.add_argument("--seed", metavar="N", type=int, default=0, help="random seed of the search (default: 0)")
+    search.add_argument("--mask", metavar="LAYERS", help="use this mask, and do not search for one")
+    parser.add_argument("--output", metavar="FILE", help="file of the profile (default: in the profiles folder)")
     begin = parser.add_mutually_exclusive_group()
-    begin.add_argument(
-        "--resume", action="store_true", help="only go on with an earlier run; an error if there is none"
-    )
-    begin.add_argument("--fresh", action="store_true", help="forget earlier runs of these models on this text")
-    parser.add_argument("--json", action="store_true", help="print one JSON object with the profile and its files")
-    parser.add_argument("--quiet", action="store_true", help="no progress bars")
+    begin.add_argument("--resume", action="store_true", help="continue an earlier run; fail if there is none")
+    begin.add_argument("--fresh", action="store_true", help="discard earlier runs of these models on this text")
+    add_json(parser, "one JSON object with the profile and its files")
+    add_quiet(parser)
     parser.set_defaults(command=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Calibrate, write the profile and the pictures, and say what was found."""
+    """Calibrate, write the profile and its pictures, and print the results."""
     plan = Plan(
         verifier=args.verifier,
         draft=args.draft,
@@ -86,8 +98,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output is not None:
         path = Path(args.output).expanduser()
     else:
-        draft = resolve(args.draft) if args.draft is not None else None
-        path = store.folder() / store.file_name(resolve(args.verifier), draft)
+        path = store.default_path(resolve(args.verifier), resolve(args.draft) if args.draft is not None else None)
     try:
         check_writable(path)  # before an hour's work
     except OSError as error:
@@ -95,15 +106,18 @@ def run(args: argparse.Namespace) -> int:
     with StageBars(shown=not args.quiet) as bars:
         calibration = Calibration(plan, bars)
         if args.resume and not calibration.work.exists:
-            raise ValueError("there is nothing to resume: no run with these models, text and answer tokens was begun")
+            raise ValueError("there is nothing to resume: no earlier run had these models, text and --answer-tokens")
         if args.fresh:
             calibration.work.clear()
         calibrated = calibration.run()
-    return finish(calibrated, path, as_json=args.json)
+    return finish(args, calibrated, path)
 
 
-def finish(calibrated: Calibrated, path: Path, *, as_json: bool) -> int:
-    """Write the files and print; a profile that cannot be written goes to standard output, with exit status 1."""
+def finish(args: argparse.Namespace, calibrated: Calibrated, path: Path) -> int:
+    """Write the profile and its pictures, and print the results.
+
+    A profile that cannot be written is printed on standard output instead, followed by a ModelError.
+    """
     from ..calibration.summary import summary
     from ..json_form import to_json
     from ..profiles.profile import dump, write
@@ -114,23 +128,18 @@ def finish(calibrated: Calibrated, path: Path, *, as_json: bool) -> int:
     except OSError as error:
         print(dump(profile), end="")
         raise ModelError(
-            f"{path} cannot be written ({error.strerror}); the profile is on standard output instead: save that as a "
-            "file, and name it with --profile"
+            f"{path} cannot be written ({error.strerror}); the profile is on standard output instead: save it as a "
+            "file and pass that with --profile"
         ) from None
-    pictures = draw(calibrated, path)
-    if as_json:
-        print(json.dumps({"path": str(path), "pictures": list(map(str, pictures)), "profile": to_json(profile)}))
-        return 0
-    print("\n".join(summary(profile)))
-    print()
-    for picture in pictures:
-        print(f"picture: {picture}")
-    print(f"profile: {path}")
+    pictures = save_pictures(calibrated, path)
+    result = {"path": str(path), "pictures": list(map(str, pictures)), "profile": to_json(profile)}
+    lines = [*summary(profile), "", *(f"picture: {picture}" for picture in pictures), f"profile: {path}"]
+    print_result(args, result, lines)
     return 0
 
 
-def draw(calibrated: Calibrated, path: Path) -> list[Path]:
-    """The pictures beside the profile; none, with a word, where they cannot be drawn or written."""
+def save_pictures(calibrated: Calibrated, path: Path) -> list[Path]:
+    """Save the pictures beside the profile and return their paths; if that fails, say why and return none."""
     try:
         from ..calibration.pictures import save_all
     except ImportError:

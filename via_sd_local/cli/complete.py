@@ -10,13 +10,15 @@ from typing import Any
 from ..errors import ModelError
 from ..files import read_text
 from .options import add_sampling, add_settings, sampling_from, settings_from
+from .output import add_json
+from .subcommands import Commands
 
 DESCRIPTION = """\
 Answer one prompt. The prompt is rendered by the model's chat template, if it has one; --raw continues it as it is.
 """
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(commands: Commands) -> None:
     """Add the subcommand."""
     parser = commands.add_parser("complete", help="answer one prompt", description=DESCRIPTION)
     prompt = parser.add_mutually_exclusive_group(required=True)
@@ -27,7 +29,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--chat-template", metavar="FILE", help="use this Jinja chat template instead of the model's own")
     form.add_argument("--raw", action="store_true", help="no chat template: the model continues the prompt")
-    parser.add_argument("--json", action="store_true", help="print one JSON object with text, usage and statistics")
+    add_json(parser, "one JSON object with text, usage and statistics")
     add_settings(parser, verifier=None)
     add_sampling(parser)
     parser.set_defaults(command=run)

@@ -1,4 +1,4 @@
-"""What every command does the same way: one-line errors on standard error, warnings without code, exit statuses."""
+"""How every command runs: one-line errors on standard error, warnings without source lines, and exit statuses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..errors import ViaSdError
 
 @contextlib.contextmanager
 def plain_warnings() -> Iterator[None]:
-    """Show each warning once, as one line without its place in the code."""
+    """Show each warning once, as one line without file name and source."""
     with warnings.catch_warnings():
         warnings.simplefilter("default", RuntimeWarning)
         warnings.showwarning = lambda message, *_args, **_kwargs: print(f"warning: {message}", file=sys.stderr)
@@ -22,7 +22,7 @@ def plain_warnings() -> Iterator[None]:
 
 
 def run(command: Callable[[], int]) -> int:
-    """Run a command; its exit status, or 1 for an error of this package, 130 for Ctrl-C, 141 for a closed pipe."""
+    """Run a command and return its exit status, or 1 after an error, 130 after Ctrl-C and 141 after a closed pipe."""
     try:
         prepare_output()
         with plain_warnings():
@@ -45,8 +45,8 @@ def run(command: Callable[[], int]) -> int:
 
 
 def prepare_output() -> None:
-    """Make standard output show what its encoding can, and the rest as "?"; OSError if it is closed."""
-    if sys.stderr is None:  # print would take standard output instead
+    """Let standard output replace characters that its encoding lacks by "?"; raises OSError if it is closed."""
+    if sys.stderr is None:  # print would write to standard output instead
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for the rest of the process
     if sys.stdout is None:
         raise OSError("standard output is closed")
@@ -55,6 +55,6 @@ def prepare_output() -> None:
 
 
 def silence_output() -> None:
-    """Keep Python from complaining about the flush at exit, where whoever reads our output has left."""
+    """Keep Python from reporting the failed flush at exit after the reader of standard output has gone."""
     with contextlib.suppress(OSError, AttributeError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -40,6 +40,11 @@ def file_name(verifier: Path, draft: Path | None) -> str:
     return f"{verifier.stem}+{draft.stem}.json" if draft is not None else f"{verifier.stem}.json"
 
 
+def default_path(verifier: Path, draft: Path | None) -> Path:
+    """Return the path at which calibration saves the profile of a pair, unless another one is given."""
+    return folder() / file_name(verifier, draft)
+
+
 def profiles() -> Iterator[tuple[Path, Profile]]:
     """Iterate over all profiles, with a warning for each file that cannot be read as one."""
     for place in folders():

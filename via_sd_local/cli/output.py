@@ -1,0 +1,31 @@
+"""The output of commands: the options `--json` and `--quiet`, and the printing of results."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable
+
+
+def add_json(parser: argparse.ArgumentParser, content: str = "one JSON object") -> None:
+    """Add `--json`, which prints `content`."""
+    parser.add_argument("--json", action="store_true", help=f"print {content}")
+
+
+def add_quiet(parser: argparse.ArgumentParser) -> None:
+    """Add `--quiet`, which hides progress bars."""
+    parser.add_argument("--quiet", action="store_true", help="show no progress bars")
+
+
+def shows_progress(args: argparse.Namespace) -> bool:
+    """Return whether a command shows a progress bar: with neither `--quiet` nor `--json`."""
+    return not (args.quiet or args.json)
+
+
+def print_result(args: argparse.Namespace, value: object, lines: Iterable[str], *, indent: int | None = None) -> None:
+    """Print a result on standard output: `value` as JSON with `--json`, else the lines."""
+    if args.json:
+        print(json.dumps(value, indent=indent))
+    else:
+        for line in lines:
+            print(line)

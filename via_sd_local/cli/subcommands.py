@@ -1,0 +1,13 @@
+"""Parsers of subcommands and of their actions, such as `models list`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TypeAlias
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def add_actions(commands: Commands, name: str, help: str) -> Commands:
+    """Add a subcommand that consists of actions; return the object to which its actions are added."""
+    return commands.add_parser(name, help=help).add_subparsers(required=True, metavar="ACTION")
