@@ -13,9 +13,9 @@ from commands import MODES, Run
 
 from via_sd_local.cli.placement_options import DRAFT, NAMES, VERIFIER
 from via_sd_local.cli.program import build_parser
+from via_sd_local.runtime import context
 from via_sd_local.runtime.context import Context
 from via_sd_local.runtime.model import Model
-from via_sd_local.tiers import verifier as tiers
 from via_sd_local.tiers.drafter import Draft
 from via_sd_local.tiers.model_drafter import ModelDrafter
 
@@ -136,7 +136,7 @@ def test_threads_reach_both_models_contexts(answer: Run, files: Path, monkeypatc
             super().__init__(model, **options)
             seen.append(self.n_threads)
 
-    monkeypatch.setattr(tiers, "Context", Spy)
+    monkeypatch.setattr(context, "Context", Spy)
     assert answer("--draft", files / "template.gguf", "--threads", 3).status == 0
     assert seen == [3, 3]
 
