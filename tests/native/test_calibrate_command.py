@@ -179,10 +179,14 @@ def test_a_folder_that_cannot_be_written_is_told_before_any_work(
 def test_a_disk_that_is_full_at_the_end_loses_no_profile(
     calibrate: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, profiles_folder: Path
 ) -> None:
-    def full(_descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    replace = os.replace
 
-    monkeypatch.setattr(os, "fsync", full)
+    def full(partial: Path, path: Path) -> None:
+        if path.parent == profiles_folder:  # the folder of intermediate results has space
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace(partial, path)
+
+    monkeypatch.setattr(os, "replace", full)
     result = calibrate("--mask", "2-3", "--quiet")
     assert result.status == 1
     assert result.err.startswith("error: ")
