@@ -23,7 +23,7 @@ from via_sd_local.runtime.chat_format import ChatFormat
 from via_sd_local.runtime.context import Context
 from via_sd_local.runtime.model import Model
 from via_sd_local.sampling.noise import Noise
-from via_sd_local.sampling.sampler import SamplingParams
+from via_sd_local.sampling.params import SamplingParams
 from via_sd_local.tiers.verifier import Verifier
 
 RACES = 10  # pairs of draws per position

@@ -24,7 +24,7 @@ from prompts import tasks
 
 from via_sd_local.catalog.lookup import resolve
 from via_sd_local.engine.engine import Engine
-from via_sd_local.engine.gate import DEFAULT_RULE, parse_rule
+from via_sd_local.engine.gate import DEFAULT_RULE, Rule
 from via_sd_local.engine.measure import measure
 from via_sd_local.engine.policy import Mode, Policy
 from via_sd_local.engine.stats import Stats
@@ -46,7 +46,7 @@ def policy_of(config: str) -> Policy:
         rest.partition(":") if rest[:1].isdigit() and "," not in rest.partition(":")[0] else ("", "", rest)
     )
     deviation = float(budget) if budget else None
-    rule_of = parse_rule(rule) if rule else DEFAULT_RULE
+    rule_of = Rule.parse(rule) if rule else DEFAULT_RULE
     return Policy(Mode(mode), int(length) if length else None, rule_of, max_deviation=deviation)
 
 

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"
 import tiny
 
 from via_sd_local import Llama
-from via_sd_local.sampling.sampler import SamplingParams
+from via_sd_local.sampling.params import SamplingParams
 
 PLACES = ("sea", "land", "river", "sky", "city", "wood", "hill", "road", "field", "shore")
 LIMIT = 0.2  # ms per token

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .engine.policy import Mode as Mode
     from .engine.policy import Policy as Policy
     from .runtime.placement import Placement as Placement
-    from .sampling.sampler import SamplingParams as SamplingParams
+    from .sampling.params import SamplingParams as SamplingParams
     from .session.session import Session as Session
     from .session.settings import Settings as Settings
     from .tiers.drafter import Draft as Draft
@@ -33,7 +33,7 @@ _HOMES = {
     "Mode": ".engine.policy",
     "Placement": ".runtime.placement",
     "Policy": ".engine.policy",
-    "SamplingParams": ".sampling.sampler",
+    "SamplingParams": ".sampling.params",
     "Session": ".session.session",
     "Settings": ".session.settings",
     "install": ".dropin.llama",

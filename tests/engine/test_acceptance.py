@@ -15,15 +15,11 @@ from via_sd_local.engine.engine import Engine
 from via_sd_local.engine.gate import DEFAULT_RULE, ConfidenceRule, JointRule, RatioRule, Rule
 from via_sd_local.engine.policy import Mode, Policy
 from via_sd_local.engine.steps import Tier
-from via_sd_local.sampling import sampler as sampling
-from via_sd_local.sampling.sampler import (
-    Distribution,
-    Sampler,
-    SamplingParams,
-    TemperatureSampler,
-    accept_or_resample,
-    residual,
-)
+from via_sd_local.sampling import acceptance
+from via_sd_local.sampling.acceptance import accept_or_resample
+from via_sd_local.sampling.distribution import Distribution, residual
+from via_sd_local.sampling.params import SamplingParams
+from via_sd_local.sampling.sampler import Sampler, TemperatureSampler
 from via_sd_local.tiers.drafter import Draft, Drafter, Hints
 from via_sd_local.tiers.model_drafter import draft_tokens
 
@@ -81,7 +77,7 @@ def test_acceptance_converges_to_q_and_accepts_as_often_as_theory_says() -> None
 
 def test_a_broken_residual_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The statistical tests can fail: with q in place of the residual they do."""
-    monkeypatch.setattr(sampling, "residual", lambda q, p: q)
+    monkeypatch.setattr(acceptance, "residual", lambda q, p: q)
     random = np.random.default_rng(1)
     p, q = distribution(P), distribution(Q)
     assert not fits(count(lambda: accept_or_resample(q, p, p.draw(random.random()), random)), Q)
@@ -220,7 +216,7 @@ def test_the_rest_of_a_draft_that_the_full_tier_decides_is_accepted_losslessly(m
 def test_a_broken_residual_would_be_noticed_in_whole_generations(
     mode: Mode, params: dict[str, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sampling, "residual", lambda q, p: q)
+    monkeypatch.setattr(acceptance, "residual", lambda q, p: q)
     is_shaped = params is SHAPED
     assert not fits(third_tokens(mode, params, 4000), third_shaped(mode) if is_shaped else Q)
     if mode is Mode.SD:
@@ -244,7 +240,7 @@ def test_a_broken_residual_would_be_noticed_in_exact_too(
     monkeypatch.setattr(decoder, "verify", by_residual)
     expected = second_shaped() if params is SHAPED else Q
     assert fits(second_tokens(Mode.EXACT, KEEPS_ALL, params, 4000)[0], expected)
-    monkeypatch.setattr(sampling, "residual", lambda q, p: q)
+    monkeypatch.setattr(acceptance, "residual", lambda q, p: q)
     assert not fits(second_tokens(Mode.EXACT, KEEPS_ALL, params, 4000)[0], expected)
 
 

@@ -15,7 +15,7 @@ from via_sd_local.engine.pace import Pace
 from via_sd_local.engine.policy import Mode, Policy
 from via_sd_local.engine.stats import Stats
 from via_sd_local.engine.steps import Step, Tier
-from via_sd_local.sampling.sampler import SamplingParams
+from via_sd_local.sampling.params import SamplingParams
 
 COUNT = [n % 10 for n in range(64)]
 START = COUNT[:3]
@@ -163,7 +163,7 @@ def test_there_is_no_deviation_before_an_audit() -> None:
 
 @pytest.mark.parametrize("value", [-0.1, 1.5, float("nan")])
 def test_a_budget_is_a_share(value: float) -> None:
-    with pytest.raises(ValueError, match=f"max_deviation is {value}; it is a share, from 0 to 1"):
+    with pytest.raises(ValueError, match=f"max_deviation is {value}; it must be a share from 0 to 1"):
         Policy(Mode.TIERED, max_deviation=value)
 
 

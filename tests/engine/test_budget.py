@@ -15,7 +15,9 @@ from via_sd_local.engine.gate import JointRule
 from via_sd_local.engine.pace import Pace
 from via_sd_local.engine.policy import Mode, Policy
 from via_sd_local.engine.steps import Tier
-from via_sd_local.sampling.sampler import SamplingParams, TemperatureSampler, verify
+from via_sd_local.sampling.acceptance import verify
+from via_sd_local.sampling.params import SamplingParams
+from via_sd_local.sampling.sampler import TemperatureSampler
 
 COUNT = [n % 10 for n in range(400)]
 START = COUNT[:3]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from via_sd_local.engine.gate import ConfidenceRule, JointRule
 from via_sd_local.engine.policy import Mode
 from via_sd_local.engine.steps import Tier
-from via_sd_local.sampling.sampler import SamplingParams
+from via_sd_local.sampling.params import SamplingParams
 
 
 @pytest.mark.parametrize("seed", range(3))

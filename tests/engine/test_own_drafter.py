@@ -19,7 +19,7 @@ from via_sd_local.engine import drafting
 from via_sd_local.engine.engine import Engine
 from via_sd_local.engine.policy import Mode, Policy
 from via_sd_local.engine.stats import PassCount
-from via_sd_local.sampling.sampler import SamplingParams
+from via_sd_local.sampling.params import SamplingParams
 from via_sd_local.tiers.drafter import Draft, Drafter, Hints
 
 make = dropin.make

@@ -19,7 +19,7 @@ from via_sd_local.engine.engine import Engine
 from via_sd_local.engine.pace import Pace
 from via_sd_local.engine.policy import Mode, Policy
 from via_sd_local.runtime.model import Model
-from via_sd_local.sampling.sampler import SamplingParams
+from via_sd_local.sampling.params import SamplingParams
 from via_sd_local.tiers.model_drafter import ModelDrafter
 from via_sd_local.tiers.prompt_lookup import PromptLookup
 from via_sd_local.tiers.verifier import Verifier

@@ -21,7 +21,7 @@ from via_sd_local.binding import import_llama_cpp
 from via_sd_local.runtime.context import Context
 from via_sd_local.runtime.model import Model
 from via_sd_local.sampling.chain import make_sampler
-from via_sd_local.sampling.sampler import SamplingParams
+from via_sd_local.sampling.params import SamplingParams
 
 llama_cpp = import_llama_cpp("llama")
 Answers = dict[str, Any]

@@ -15,7 +15,7 @@ from via_sd_local.chat.commands.registry import COMMANDS, completions, is_comman
 from via_sd_local.chat.conversation import Conversation
 from via_sd_local.chat.reader import Discarded
 from via_sd_local.engine.steps import Tier
-from via_sd_local.sampling.sampler import SamplingParams
+from via_sd_local.sampling.params import SamplingParams
 from via_sd_local.session.settings import MODES
 
 talking, tiny_path = conversations.talking, conversations.tiny_path

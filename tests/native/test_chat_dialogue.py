@@ -20,7 +20,7 @@ from via_sd_local.engine.stats import Stats
 from via_sd_local.engine.steps import Tier
 from via_sd_local.errors import ModelError
 from via_sd_local.runtime.chat_format import ChatFormat
-from via_sd_local.sampling.sampler import SamplingParams
+from via_sd_local.sampling.params import SamplingParams
 from via_sd_local.session.session import Session
 from via_sd_local.session.settings import Settings
 from via_sd_local.tiers import cache

@@ -42,7 +42,7 @@ REFUSED = {
     "thresholds rule": ((*DRAFTS, "--mask", "2", "--thresholds", "best:0,0"), "'best:0,0' are not of the form"),
     "thresholds range": (
         (*DRAFTS, "--mask", "2", "--thresholds", "ratio:0.5,1.5"),
-        "ratio threshold rewrite is 1.5; it is a probability, from 0 to 1",
+        "ratio threshold rewrite is 1.5; it must be a probability from 0 to 1",
     ),
     "thresholds nan": ((*DRAFTS, "--mask", "2", "--thresholds", "nan,0"), "joint threshold accept is nan"),
     "no drafter": (("--mode", "sd"), "mode 'sd' needs a drafter"),
@@ -53,7 +53,7 @@ REFUSED = {
     "no mask": (DRAFTS, "mode 'exact' needs a mask, and there is no profile of this verifier: give one"),
     "mask for sd": (("--drafter", "lookup", "--mask", "2"), "mask is for the modes exact and tiered"),
     "thresholds for plain": (("--thresholds", "0,0"), "thresholds is for the modes exact and tiered"),
-    "deviation": ((*MODES["tiered"], "--max-deviation", "1.5"), "max_deviation is 1.5; it is a share, from 0 to 1"),
+    "deviation": ((*MODES["tiered"], "--max-deviation", "1.5"), "max_deviation is 1.5; it must be a share from 0 to 1"),
     "no mask or profile": (
         (*DRAFTS, "--profile", "none"),
         "mode 'exact' needs a mask (mask), e.g. 12-17, or a routing",
@@ -70,7 +70,7 @@ REFUSED = {
     "schema": (("--json-schema-file", "{}/latin1.txt"), "latin1.txt is not UTF-8 text"),
     "schema and grammar": (
         ("--json-schema-file", "{}/text.gguf", "--grammar-file", "{}/text.gguf"),
-        "grammar and json_schema both say what the text must be",
+        "give one of the two",
     ),
     "schema form": (("--json-schema-file", "{}/text.gguf"), "json_schema is not JSON"),
     "temperature": (("--temperature", "-0.5"), "temperature is -0.5; it must be"),

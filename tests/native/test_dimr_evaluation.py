@@ -48,7 +48,7 @@ def naive(verifier: Verifier, answers: list[RecordedAnswer], block: int) -> np.n
 
 
 def close(top: TopLogits, logits: np.ndarray) -> None:
-    reference = TopLogits.of(logits)
+    reference = TopLogits.from_logits(logits)
     found = np.take_along_axis(logits, top.ids, axis=1)
     expected = found - np.log(np.exp(logits).sum(axis=1, keepdims=True))
     difference = np.abs(top.log_probs - expected).max(axis=1)

@@ -57,7 +57,7 @@ def test_on_gemma_blocks_in_one_batch_are_those_of_run_time(gemma, verifier, kee
     evaluator = keep(Evaluator(gemma, made, n_threads=1, block=4))
     rows = naive(verifier(gemma, "9,f12", n_ctx=512), made, 4)
     mask = LayerMask.parse("9,f12", gemma.n_layer)
-    batched, one_by_one = evaluator.slim(mask), TopLogits.of(rows)
+    batched, one_by_one = evaluator.slim(mask), TopLogits.from_logits(rows)
     between = float(kl(*paired(batched, one_by_one)).mean())
     from_full = float(kl(*paired(evaluator.full, one_by_one)).mean())
     assert between < 0.2 * from_full

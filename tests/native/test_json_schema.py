@@ -15,8 +15,8 @@ from via_sd_local.engine.gate import ConfidenceRule
 from via_sd_local.engine.policy import Mode, Policy
 from via_sd_local.runtime.model import Model
 from via_sd_local.sampling.chain import make_sampler
-from via_sd_local.sampling.json_schema import grammar_of
-from via_sd_local.sampling.sampler import SamplingParams
+from via_sd_local.sampling.json_schema import to_gbnf
+from via_sd_local.sampling.params import SamplingParams
 from via_sd_local.tiers.drafter import Drafter
 from via_sd_local.tiers.model_drafter import ModelDrafter
 from via_sd_local.tiers.prompt_lookup import PromptLookup
@@ -86,7 +86,7 @@ def test_a_schema_is_enforced_on_drafted_tokens(
 
 @pytest.mark.parametrize("form", [PLACE, json.dumps(PLACE)], ids=["mapping", "text"])
 def test_a_schema_is_a_mapping_or_json_text(form: Any) -> None:
-    grammar = grammar_of(form)
+    grammar = to_gbnf(form)
     assert 'kind ::= "\\"sea\\"" | "\\"lake\\"" | "\\"river\\""' in grammar
     assert "\nroot ::= " in grammar
 
@@ -131,14 +131,17 @@ def test_what_a_grammar_can_enforce_is_taken(
         ({"anyOf": [{"type": "null"}], "properties": {}}, "has 'properties', which .* beside 'anyOf'"),
         ({"items": {"type": "string", "uniqueItems": True}}, "items of the schema has 'uniqueItems'"),
         ({"anyOf": [{"type": "string"}, {"if": {}}]}, "anyOf 1 of the schema has 'if'"),
-        ({"type": "string", "format": "email"}, "the format 'email'; grammars know date, time"),
+        ({"type": "string", "format": "email"}, "the format 'email'; supported are date, time"),
         ({"enum": []}, "'enum' of the schema is empty"),
         ({"oneOf": []}, "'oneOf' of the schema is empty"),
         ({"type": []}, "'type' of the schema is empty"),
         ({"properties": []}, "'properties' of the schema must be an object"),
         ({"properties": {"a": 3}}, "properties 'a' is 3; it must be an object"),
         ({"properties": {}, "required": ["b"]}, "the schema requires 'b', which its properties do not describe"),
-        ({"items": {"type": "null"}, "maxItems": -1}, "'maxItems' of the schema is -1; it must be a number from 0 on"),
+        (
+            {"items": {"type": "null"}, "maxItems": -1},
+            "'maxItems' of the schema is -1; it must be an integer of at least 0",
+        ),
         ({"type": "string", "minLength": 3, "maxLength": 1}, "'minLength' of the schema is above 'maxLength'"),
         ({"type": "string", "pattern": "abc"}, 'cannot be turned into a grammar: Pattern must start with "\\^"'),
         ({"$ref": "https://example.org/s.json"}, "Fetching remote schemas is not allowed"),

@@ -20,7 +20,7 @@ from via_sd_local.errors import NativeError
 from via_sd_local.mask import LayerMask
 from via_sd_local.runtime.chat_format import ChatFormat
 from via_sd_local.runtime.model import Model
-from via_sd_local.sampling.sampler import SamplingParams
+from via_sd_local.sampling.params import SamplingParams
 from via_sd_local.tiers.drafter import Draft, Drafter
 from via_sd_local.tiers.model_drafter import ModelDrafter
 from via_sd_local.tiers.prompt_lookup import PromptLookup

@@ -15,7 +15,8 @@ from via_sd_local.engine.gate import ConfidenceRule
 from via_sd_local.engine.policy import Mode, Policy
 from via_sd_local.runtime.model import Model
 from via_sd_local.sampling.chain import ChainSampler, make_sampler
-from via_sd_local.sampling.sampler import SamplingParams, TemperatureSampler
+from via_sd_local.sampling.params import SamplingParams
+from via_sd_local.sampling.sampler import TemperatureSampler
 from via_sd_local.tiers.drafter import Drafter
 from via_sd_local.tiers.model_drafter import ModelDrafter
 from via_sd_local.tiers.prompt_lookup import PromptLookup
@@ -251,7 +252,7 @@ def test_a_processor_sees_the_text_before_its_position_and_decides(mode: Mode, e
         (lambda _ids, logits: logits[:10], r"an array of shape \(10,\); it must return the logits of all"),
         (lambda _ids, logits: np.concatenate([logits, logits]), "it must return the logits of all"),
         (lambda _ids, logits: logits * np.nan, "NaN"),
-        (lambda _ids, logits: np.full_like(logits, -np.inf), "left no token"),
+        (lambda _ids, logits: np.full_like(logits, -np.inf), "ruled out every token"),
     ],
 )
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

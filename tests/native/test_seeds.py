@@ -18,7 +18,7 @@ from via_sd_local.engine.engine import Engine
 from via_sd_local.engine.gate import ConfidenceRule
 from via_sd_local.engine.policy import Mode, Policy
 from via_sd_local.mask import LayerMask
-from via_sd_local.sampling.sampler import SamplingParams
+from via_sd_local.sampling.params import SamplingParams
 from via_sd_local.tiers.self_drafter import SelfDrafter
 
 make = dropin.make

@@ -19,7 +19,7 @@ from via_sd_local.engine.measure import measure
 from via_sd_local.engine.policy import Mode, Policy
 from via_sd_local.mask import LayerMask
 from via_sd_local.runtime.model import Model
-from via_sd_local.sampling.sampler import SamplingParams
+from via_sd_local.sampling.params import SamplingParams
 from via_sd_local.tiers.drafter import Hints
 from via_sd_local.tiers.self_drafter import SelfDrafter
 from via_sd_local.tiers.verifier import Verifier

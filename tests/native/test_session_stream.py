@@ -13,7 +13,7 @@ from commands import PROMPT, TEMPLATE, greedy
 
 from via_sd_local.engine.steps import Step, Tier
 from via_sd_local.errors import ModelError
-from via_sd_local.sampling.sampler import SamplingParams
+from via_sd_local.sampling.params import SamplingParams
 from via_sd_local.session.session import Session
 from via_sd_local.session.settings import Settings
 from via_sd_local.session.text_steps import Piece, TextStep, text_steps

@@ -40,7 +40,7 @@ def tops(random: np.random.Generator, best: list[int], confidence: list[float]) 
     logits[range(len(best)), best] = -30
     rest = np.log(np.exp(logits).sum(axis=1))
     logits[range(len(best)), best] = rest + np.log(np.array(confidence) / (1 - np.array(confidence)))
-    return TopLogits.of(logits)
+    return TopLogits.from_logits(logits)
 
 
 def answer(random: np.random.Generator, slim: float, draft: float, n: int = 100) -> Recorded:
@@ -117,7 +117,7 @@ def test_delta_is_positive_for_a_judge_in_between_and_negative_for_one_aside() -
     aside = random.dirichlet(np.full(N_VOCAB, 0.3), 200)
 
     def delta(u: np.ndarray) -> float:  # type: ignore[type-arg]
-        full, draft, slim = (TopLogits.of(np.log(x + 1e-9).astype(np.float32)) for x in (q, p, u))
+        full, draft, slim = (TopLogits.from_logits(np.log(x + 1e-9).astype(np.float32)) for x in (q, p, u))
         got = TierDistributions(full, slim, draft).delta()
         assert got is not None
         assert got.delta == pytest.approx(got.q_p - got.u_p - got.q_u, abs=2e-6)

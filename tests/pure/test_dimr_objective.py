@@ -118,36 +118,36 @@ def exact(log_q: np.ndarray, log_u: np.ndarray, ids: np.ndarray) -> tuple[np.nda
 def test_64_tokens_and_the_rest_stand_for_a_vocabulary(scale):
     logits, other = pair(scale)
     log_q, log_u = log_softmax(logits), log_softmax(other)
-    top = TopLogits.of(logits)
+    top = TopLogits.from_logits(logits)
     left = 1 - np.exp(top.log_probs).sum(axis=1)
     a, b = exact(log_q, log_u, top.ids)
     assert (kl(a, b) <= kl(log_q, log_u) + 1e-4).all()  # merging events never adds
     assert abs(kl(a, b).mean() - kl(log_q, log_u).mean()) <= 0.05 * kl(log_q, log_u).mean() + left.mean()
     assert abs(relaxed_cost(a, b).mean() - relaxed_cost(log_q, log_u).mean()) <= 4 * left.mean() * (1 + scale)
     # estimates where not both keep a token
-    c, d = paired(top, TopLogits.of(other))
+    c, d = paired(top, TopLogits.from_logits(other))
     assert abs(kl(c, d).mean() - kl(log_q, log_u).mean()) <= 0.1 * kl(log_q, log_u).mean() + left.mean()
 
 
 def test_pairs_are_distributions_over_the_same_events():
     logits, other = pair(1.0)
-    a, b = paired(TopLogits.of(logits, 32), TopLogits.of(other, 20))
+    a, b = paired(TopLogits.from_logits(logits, 32), TopLogits.from_logits(other, 20))
     assert a.shape == b.shape == (60, 53)
     for side in (a, b):
         np.testing.assert_allclose(np.exp(side).sum(axis=1), 1, atol=1e-4)
-    same = paired(TopLogits.of(logits), TopLogits.of(logits))
+    same = paired(TopLogits.from_logits(logits), TopLogits.from_logits(logits))
     np.testing.assert_allclose(kl(*same), 0, atol=1e-6)
 
 
 def test_pairs_of_different_texts_are_refused():
     logits, _ = pair(1.0)
     with pytest.raises(ValueError, match="60 and 59 positions"):
-        paired(TopLogits.of(logits), TopLogits.of(logits)[:59])
+        paired(TopLogits.from_logits(logits), TopLogits.from_logits(logits)[:59])
 
 
 def test_agreement_counts_equal_best_tokens():
-    a = TopLogits.of(np.array([[3, 1, 0], [0, 3, 1], [0, 1, 3], [3, 0, 0]], np.float32))
-    b = TopLogits.of(np.array([[3, 1, 0], [3, 0, 1], [0, 1, 3], [3, 0, 0]], np.float32))
+    a = TopLogits.from_logits(np.array([[3, 1, 0], [0, 3, 1], [0, 1, 3], [3, 0, 0]], np.float32))
+    b = TopLogits.from_logits(np.array([[3, 1, 0], [3, 0, 1], [0, 1, 3], [3, 0, 0]], np.float32))
     assert agreement(a, b) == 0.75
 
 

@@ -12,11 +12,11 @@ from via_sd_local.engine.gate import (
     DEFAULT_RULE,
     ConfidenceRule,
     JointRule,
+    RatioRule,
     Region,
     Rule,
     SlimVerdict,
     judge,
-    parse_rule,
 )
 
 JOINT = JointRule(accept=0.6, rewrite=0.8)
@@ -170,18 +170,20 @@ def test_regions_follow_their_definition(
         ("confidence:0.7,0.5", ConfidenceRule(0.7, 0.5)),
         ("0.4,0.3", JointRule(0.4, 0.3)),
         (" confidence : 1 , 0 ", ConfidenceRule(1.0, 0.0)),
+        ("ratio:0.9,0.03", RatioRule(0.9, 0.03)),
     ],
 )
-def test_parse_rule_reads(text: str, rule: Rule) -> None:
-    assert parse_rule(text) == rule
+def test_a_rule_is_read_from_text_and_written_as_it_is_read(text: str, rule: Rule) -> None:
+    assert Rule.parse(text) == rule
+    assert Rule.parse(str(rule)) == rule
 
 
 @pytest.mark.parametrize(
     "text", ["", "joint", "joint:", "0.5", "0.5,0.5,0.5", "joint:a,b", "confidence:0.5;0.5", "best:1,1"]
 )
-def test_parse_rule_shows_the_form_of_what_it_cannot_read(text: str) -> None:
+def test_a_text_that_is_no_rule_is_shown_with_the_form_of_one(text: str) -> None:
     with pytest.raises(ValueError, match=r"RULE:ACCEPT,REWRITE, e\.g\. joint:0\.5,0\.5") as caught:
-        parse_rule(text)
+        Rule.parse(text)
     assert repr(text) in str(caught.value)
 
 
@@ -195,8 +197,8 @@ def test_parse_rule_shows_the_form_of_what_it_cannot_read(text: str) -> None:
     ],
 )
 def test_thresholds_are_probabilities(text: str, complaint: str) -> None:
-    with pytest.raises(ValueError, match=f"{complaint}; it is a probability, from 0 to 1"):
-        parse_rule(text)
+    with pytest.raises(ValueError, match=f"{complaint}; it must be a probability from 0 to 1"):
+        Rule.parse(text)
 
 
 def test_the_default_rule_can_keep_rewrite_and_escalate() -> None:
@@ -204,3 +206,13 @@ def test_the_default_rule_can_keep_rewrite_and_escalate() -> None:
     assert judge(DEFAULT_RULE, [1], rows(likely, END)).kept == 1
     assert judge(DEFAULT_RULE, [0], rows(likely, END)).region is Region.B
     assert judge(DEFAULT_RULE, [1], rows(unlikely, END)).region is Region.C
+
+
+def test_the_text_form_of_a_rule_has_no_superfluous_digits() -> None:
+    assert [str(DEFAULT_RULE), str(RatioRule(1.0, 0.001))] == ["joint:0.5,0.5", "ratio:1,0.001"]
+
+
+def test_a_tighter_rule_is_half_as_far_from_certainty() -> None:
+    assert JointRule(0.5, 0.2).tighter() == JointRule(0.75, 0.6)
+    assert ConfidenceRule(0.5, 1.0).tighter() == ConfidenceRule(0.75, 1.0)
+    assert RatioRule(0.5, 0.1).tighter() == RatioRule(0.75, 0.05)

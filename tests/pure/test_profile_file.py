@@ -67,7 +67,7 @@ BROKEN: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
         put("ratio:0.7,0.3", "levels", 1, "rules", "joint", "rule"),
         r"levels\[1\]: rules\.joint\.rule is 'ratio:0\.7,0\.3'; that is another rule",
     ),
-    "share": (put(1.5, "agreement", "p-q", "share"), r"agreement\.p-q: share is 1\.5; it is a share, from 0 to 1"),
+    "share": (put(1.5, "agreement", "p-q", "share"), r"agreement\.p-q: share is 1\.5; it must be a share from 0 to 1"),
     "deviations": (put(700, "levels", 1, "rules", "joint", "deviations"), "deviations is 700; it is from 0 to tokens"),
     "lenient": (put(-1, "levels", 1, "rules", "joint", "lenient"), "lenient is -1; it is from 0 to tokens"),
     "mode": (put("fast", "levels", 1, "mode"), r"levels\[1\]: mode is 'fast'; it is one of plain, sd, exact, tiered"),

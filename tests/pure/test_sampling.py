@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from via_sd_local.sampling.sampler import Shown, TemperatureSampler
+from via_sd_local.sampling.distribution import log_softmax, token_probability
+from via_sd_local.sampling.sampler import DrafterSampler, TemperatureSampler
 
 LOGITS = np.array([1.0, -2.0, 3.0, 0.5, 2.5, -np.inf], np.float32)
 
@@ -61,7 +62,7 @@ def test_a_choice_depends_on_the_seed_and_the_number_of_accepted_tokens_alone() 
     seen = set()
     for _ in range(60):
         token = one.choose(LOGITS)
-        assert one.choose(LOGITS) == other.fork().choose(LOGITS) == one.take(LOGITS).token == token
+        assert one.choose(LOGITS) == other.fork().choose(LOGITS) == one.draw(LOGITS).token == token
         only = np.where(np.arange(6) == token, LOGITS, -np.inf).astype(np.float32)
         assert one.choose(only) == token
         seen.add(token)
@@ -84,19 +85,19 @@ def test_a_fresh_fork_draws_for_itself() -> None:
 def test_a_taken_token_has_its_softmax_probability() -> None:
     sampler, expected = TemperatureSampler(0.8, seed=5), softmax(LOGITS, 0.8)
     for _ in range(10):
-        taken = sampler.take(LOGITS)
+        taken = sampler.draw(LOGITS)
         assert taken.probability == pytest.approx(expected[taken.token], rel=1e-5)
         assert taken.source is None
         sampler.accept(taken.token)
-    assert TemperatureSampler().take(LOGITS).token == 2
+    assert TemperatureSampler().draw(LOGITS).token == 2
 
 
 def test_a_drafter_that_is_compared_proposes_what_the_target_would_choose_or_its_best() -> None:
     target = TemperatureSampler(1.0, seed=5)
     for _ in range(30):
         token = target.choose(LOGITS)
-        assert Shown(target, likeness=True).fork().propose(LOGITS) == target.take(LOGITS)
-        assert Shown(target, likeness=False).fork().propose(LOGITS).token == 2
+        assert DrafterSampler(target, coupled=True).fork().propose(LOGITS) == target.draw(LOGITS)
+        assert DrafterSampler(target, coupled=False).fork().propose(LOGITS).token == 2
         sampled = target.fork().propose(LOGITS)
         assert sampled.source is not None
         assert sampled.probability == sampled.source.probability(sampled.token)
@@ -118,3 +119,15 @@ def test_a_temperature_is_a_finite_number_from_0(temperature: float) -> None:
 def test_a_seed_is_not_negative() -> None:
     with pytest.raises(ValueError, match="seed is -1; it must be 0 or larger"):
         TemperatureSampler(1.0, seed=-1)
+
+
+def test_log_softmax_normalises_rows_over_the_whole_vocabulary_also_for_some_of_the_tokens() -> None:
+    rows = np.stack([LOGITS, LOGITS[::-1] * 2 + 100])
+    whole = log_softmax(rows)
+    assert np.exp(whole) == pytest.approx(np.stack([softmax(row - row.max(), 1.0) for row in rows]), rel=1e-5)
+    assert whole.dtype == np.float32
+    tokens = np.array([2, 0], np.int32)
+    assert (log_softmax(rows, tokens) == whole[:, tokens]).all()
+    for row, log_probs in zip(rows, whole, strict=True):
+        assert (log_softmax(row) == log_probs).all()
+        assert token_probability(row, 2) == pytest.approx(np.exp(log_probs[2]), rel=1e-5)

@@ -71,7 +71,7 @@ def test_auto_follows_from_what_is_given(options: dict[str, Any], mode: Mode, dr
         (LOOKUP | NO_PROFILE | {"mode": "exact"}, r"mode 'exact' needs a mask \(mask\).* calibrate makes"),
         (DRAFT | NO_PROFILE | {"mode": "tiered"}, r"mode 'tiered' needs a mask \(mask\).* calibrate makes"),
         (DRAFT | {"mode": "sd", "max_deviation": 0.1}, r"max_deviation is for the modes auto and tiered; mode 'sd'"),
-        (DRAFT | {"max_deviation": 2.0}, r"max_deviation is 2.0; it is a share, from 0 to 1"),
+        (DRAFT | {"max_deviation": 2.0}, r"max_deviation is 2.0; it must be a share from 0 to 1"),
         (DRAFT | NO_PROFILE | {"max_deviation": 0.1}, r"max_deviation in mode 'auto' needs a routing profile"),
         (MASK, r"mask is for the modes exact and tiered; this is mode 'plain'"),
         (DRAFT | MASK, r"mask is for the modes exact and tiered; this is mode 'sd'"),

@@ -19,7 +19,7 @@ def softmax(logits):
 
 
 def test_kept_tokens_are_the_best_ones_in_order_with_their_softmax_over_all(logits):
-    top = TopLogits.of(logits, 16)
+    top = TopLogits.from_logits(logits, 16)
     order = np.argsort(-logits, axis=1)[:, :16]
     assert (top.ids == order).all()
     np.testing.assert_allclose(np.exp(top.log_probs), np.take_along_axis(softmax(logits), order, axis=1), rtol=1e-5)
@@ -30,11 +30,11 @@ def test_kept_tokens_are_the_best_ones_in_order_with_their_softmax_over_all(logi
 def test_among_equal_logits_the_best_is_argmax(logits):
     flat = np.zeros_like(logits)
     flat[:, 100:] = 1
-    assert (TopLogits.of(flat, 4).best == 100).all()
+    assert (TopLogits.from_logits(flat, 4).best == 100).all()
 
 
 def test_the_probability_of_a_token_is_exact_if_kept_and_bounded_from_above_if_not(logits):
-    top, probabilities = TopLogits.of(logits, 16), softmax(logits)
+    top, probabilities = TopLogits.from_logits(logits, 16), softmax(logits)
     for rank in (0, 7, 15):
         tokens = np.argsort(-logits, axis=1)[:, rank]
         exact = np.take_along_axis(probabilities, tokens[:, None], axis=1)[:, 0]
@@ -47,13 +47,13 @@ def test_the_probability_of_a_token_is_exact_if_kept_and_bounded_from_above_if_n
 
 
 def test_a_small_vocabulary_is_kept_whole(logits):
-    top = TopLogits.of(logits, 1000)
+    top = TopLogits.from_logits(logits, 1000)
     assert top.ids.shape == logits.shape
     np.testing.assert_allclose(np.exp(top.log_probs).sum(axis=1), 1, rtol=1e-5)
 
 
 def test_slices_and_joins_keep_the_rows(logits):
-    top = TopLogits.of(logits, 8)
+    top = TopLogits.from_logits(logits, 8)
     again = TopLogits.join([top[:7], top[7:]])
     assert len(again) == len(top) == 20
     assert (again.ids == top.ids).all()

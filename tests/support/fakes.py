@@ -19,7 +19,8 @@ import numpy as np
 
 from via_sd_local.arrays import Floats
 from via_sd_local.mask import LayerMask
-from via_sd_local.sampling.sampler import SamplingParams, TemperatureSampler
+from via_sd_local.sampling.params import SamplingParams
+from via_sd_local.sampling.sampler import TemperatureSampler
 from via_sd_local.tiers.cache import TokenCache
 from via_sd_local.tiers.drafter import NO_HINTS, Draft, Drafter, Hints
 from via_sd_local.tiers.llama_cpp_drafter import LlamaDraftModelDrafter

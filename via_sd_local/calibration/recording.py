@@ -131,8 +131,8 @@ def record(
 def _draft_rows(tracked: TokenCache, answer: AnswerLike) -> TopLogits:
     """Token by token, as a draft model runs."""
     tracked.reset()
-    rows = [TopLogits.of(tracked.append(answer.prompt_tokens)[None])]
-    rows += [TopLogits.of(tracked.append([token])[None]) for token in answer.tokens[:-1]]
+    rows = [TopLogits.from_logits(tracked.append(answer.prompt_tokens)[None])]
+    rows += [TopLogits.from_logits(tracked.append([token])[None]) for token in answer.tokens[:-1]]
     return TopLogits.join(rows)
 
 
@@ -149,7 +149,7 @@ def _verifier_rows(
     for begin in range(start, len(text) - 1, block):
         tokens = text[begin : min(begin + block, len(text) - 1)]
         if verifier.mask:
-            slim.append(TopLogits.of(verifier.slim(tokens)))
-        full.append(TopLogits.of(verifier.full([] if verifier.mask else tokens, len(tokens))))
+            slim.append(TopLogits.from_logits(verifier.slim(tokens)))
+        full.append(TopLogits.from_logits(verifier.full([] if verifier.mask else tokens, len(tokens))))
         progress(len(tokens))
     return TopLogits.join(full), TopLogits.join(slim) if slim else None

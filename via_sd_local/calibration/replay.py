@@ -15,13 +15,15 @@ import numpy as np
 from ..arrays import Floats
 from ..engine.costs import Costs
 from ..engine.engine import Engine
-from ..engine.policy import Mode, Policy
+from ..engine.policy import Policy
 from ..engine.stats import Stats
-from ..sampling.sampler import LogitsProcessor, Sampler, SamplingParams, TemperatureSampler
+from ..sampling.distribution import TokenIds
+from ..sampling.params import LogitsProcessor, SamplingParams
+from ..sampling.sampler import Sampler, TemperatureSampler
 from ..tiers.cache import Recorder, common_prefix, ignore
 from ..tiers.drafter import NO_HINTS, Draft, Drafter, Hints
 from .recording import Recorded, Recording
-from .top_logits import Tokens, TopLogits
+from .top_logits import TopLogits, log_rest
 
 _KEPT = 8  # of a row's tokens; all others share what is left
 _FILLERS = 64  # tokens that stand for all others
@@ -56,14 +58,14 @@ def replay(recording: Recording, costs: Costs, policy: Policy, *, overhead: floa
     `costs` are both the clock and what the engine knows in advance: kinds full, and as the mode needs them draft, slim,
     resume. `overhead` is in seconds a pass. ValueError when the recording lacks a tier that the mode needs.
     """
-    needs = {"slim": policy.mode in (Mode.EXACT, Mode.TIERED), "draft": policy.mode is not Mode.PLAIN}
+    needs = {"slim": policy.mode.uses_slim_tier, "draft": policy.mode.drafts}
     for tier, needed in needs.items():
         if needed and any(getattr(answer, tier) is None for answer in recording.answers):
             raise ValueError(f"mode {policy.mode.value} needs the {tier} tier, which this recording does not have")
     clock = _Clock(costs, overhead)
     tables = _Tables(recording)
     verifier = _RecordedVerifier(tables, clock)
-    drafter = None if policy.mode is Mode.PLAIN else _RecordedDrafter(tables, clock)
+    drafter = _RecordedDrafter(tables, clock) if policy.mode.drafts else None
     engine = Engine(verifier, drafter, policy, Costs.from_json(costs.to_json()))
     counts, every = [], []
     for answer in recording.answers:
@@ -103,20 +105,20 @@ class _Tables:
         self.confidence = answer.draft.confidence.tolist() if answer.draft is not None else []
         self.choice = np.searchsorted(known, answer.full.best).tolist()
 
-    def _rows(self, top: TopLogits, known: Tokens) -> Floats:
+    def _rows(self, top: TopLogits, known: TokenIds) -> Floats:
         """Log-probabilities `[n, n_vocab]`; what is not kept is spread evenly over the fillers."""
         rows = np.full((len(top), self.n_vocab), -60.0, np.float32)
         columns = np.searchsorted(known, top.ids[:, :_KEPT])
         np.put_along_axis(rows, columns, top.log_probs[:, :_KEPT], axis=1)
-        left = np.maximum(1 - np.exp(top.log_probs[:, :_KEPT]).sum(axis=1, keepdims=True), 1e-12) / _FILLERS
-        rows[:, -_FILLERS:] = np.minimum(np.log(left), top.log_probs[:, :1] - 1e-3)
+        filler = log_rest(top.log_probs[:, :_KEPT]) - np.log(_FILLERS)
+        rows[:, -_FILLERS:] = np.minimum(filler, top.log_probs[:, :1] - 1e-3)
         return rows
 
 
-def _tokens_of(answer: Recorded) -> Tokens:
+def _tokens_of(answer: Recorded) -> TokenIds:
     """Every token that some tier gives a chance worth showing, sorted."""
     tops = [top for top in (answer.full, answer.slim, answer.draft) if top is not None]
-    known: Tokens = np.unique(np.concatenate([top.ids[:, :_KEPT].ravel() for top in tops]))
+    known: TokenIds = np.unique(np.concatenate([top.ids[:, :_KEPT].ravel() for top in tops]))
     return known
 
 

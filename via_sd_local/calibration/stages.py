@@ -123,7 +123,7 @@ def compare(searched: Recording, held_out: Recording, costs: Costs, heard: Tick 
     fastest = {level: _fastest(rules) for level, rules in tables.items()}
     verdict = decide(plain, sd, exact[best], fastest)
     levels = tuple(Level(level, verdict.levels[level].value, table) for level, table in tables.items())
-    return Comparison(Speeds(_3(plain), sd and _3(sd), _3(exact[best]), text_of(best)), levels, verdict)
+    return Comparison(Speeds(_3(plain), sd and _3(sd), _3(exact[best]), str(best)), levels, verdict)
 
 
 def tiered(answers: Recording, costs: Costs, policy: Policy) -> Outcome:
@@ -140,7 +140,7 @@ def _thresholds(rules: dict[str, Chosen], smaller: dict[str, Thresholds]) -> dic
     for name, chosen in rules.items():
         rule, outcome = chosen.rule, chosen.outcome
         table[name] = Thresholds(
-            text_of(rule) if rule is not None else None,
+            str(rule) if rule is not None else None,
             outcome.tokens,
             outcome.deviations,
             outcome.lenient,
@@ -156,11 +156,6 @@ def _thresholds(rules: dict[str, Chosen], smaller: dict[str, Thresholds]) -> dic
 
 def _fastest(rules: dict[str, Thresholds]) -> float | None:
     return max((t.tokens_per_second for t in rules.values() if t.tokens_per_second is not None), default=None)
-
-
-def text_of(rule: Rule) -> str:
-    """What `gate.parse_rule` reads back."""
-    return f"{rule.name}:{rule.accept:g},{rule.rewrite:g}"
 
 
 def _3(value: float) -> float:

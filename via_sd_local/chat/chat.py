@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from ..interrupts import interrupts_after
-from ..sampling.sampler import SamplingParams
+from ..sampling.params import SamplingParams
 from .baseline import PlainSpeed
 from .dialogue import Dialogue
 from .display import Display

@@ -9,7 +9,7 @@ from contextlib import closing
 from ..engine.steps import FinishReason, Tier
 from ..engine.watch import Watcher
 from ..runtime.chat_format import ChatFormat
-from ..sampling.sampler import SamplingParams
+from ..sampling.params import SamplingParams
 from ..session.session import Session
 from ..session.text_steps import Piece, text_steps
 from ..tiers.cache import common_prefix

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ..files import read_text
-from ..sampling.sampler import SamplingParams
+from ..sampling.params import SamplingParams
 from ..session.settings import DRAFTERS, MODES, Settings
 from .placement_options import DRAFT, VERIFIER, add_placement, placement_from
 

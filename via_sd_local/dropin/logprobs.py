@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Floats
+from ..sampling.distribution import log_softmax
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,7 @@ def of_token(row: Floats, token: int, n: int, offset: int, text_of: Callable[[in
 
     Of several tokens with one text (parts of characters) the best one counts.
     """
-    shifted = row - row.max()
-    log_probs = shifted - np.log(np.exp(shifted).sum())
+    log_probs = log_softmax(row)
     n = min(n, len(row))
     best = np.argpartition(-log_probs, n - 1)[:n] if n else np.empty(0, np.intp)
     best = best[np.lexsort((-best, -log_probs[best]))]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
-from ..sampling.sampler import LogitsProcessor, SamplingParams
+from ..sampling.params import LogitsProcessor, SamplingParams
 from .prompt import CompletionPrompt
 from .text_watcher import Criterion
 

@@ -17,7 +17,7 @@ from ..engine.policy import Mode
 from ..engine.steps import Step
 from ..engine.watch import Watcher
 from ..errors import NativeError
-from ..sampling.sampler import LogitsProcessor, SamplingParams
+from ..sampling.params import LogitsProcessor, SamplingParams
 from ..session.session import Session
 from ..tiers.cache import common_prefix
 from .logit_rows import LogitRows

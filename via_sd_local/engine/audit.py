@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..arrays import Floats
-from ..sampling.sampler import Sampler, softmax_of
+from ..sampling.distribution import token_probability
+from ..sampling.sampler import Sampler
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,4 +111,4 @@ def _judged(decision: SlimDecision, logits: Floats, sampler: Sampler) -> Audited
         deviates = decision.token != int(row.argmax())
     else:
         deviates = sampler.is_distribution and sampler.distribution(logits).probability(decision.token) == 0
-    return AuditedToken(decision.region, deviates, decision.probability - softmax_of(row, decision.token))
+    return AuditedToken(decision.region, deviates, decision.probability - token_probability(row, decision.token))

@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from ..arrays import Floats
-from ..sampling.sampler import Sampler, Shown, verify
+from ..sampling.acceptance import verify
+from ..sampling.sampler import DrafterSampler, Sampler
 from ..tiers.cache import common_prefix
 from ..tiers.drafter import Draft
 from .budget import DeviationBudget
@@ -63,7 +64,7 @@ class BlockDecoder(ABC):
 
         Where drafts are compared with the target's own draws, they are drawn with the same random numbers.
         """
-        return Shown(self.state.sampler, likeness=True) if self.state.compares_draws else self.state.sampler
+        return DrafterSampler(self.state.sampler, coupled=True) if self.state.compares_draws else self.state.sampler
 
     def verify(self, draft: Draft, logits: Floats) -> Block:
         """Return the full verifier's own tokens, as far as the draft agrees with them and one more.

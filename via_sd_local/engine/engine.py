@@ -11,7 +11,8 @@ import warnings
 from collections.abc import Generator, Sequence
 from typing import Generic, TypeVar, cast
 
-from ..sampling.sampler import LogitsProcessor, Sampler, SamplingParams
+from ..sampling.params import LogitsProcessor, SamplingParams
+from ..sampling.sampler import Sampler
 from ..tiers.drafter import Drafter
 from .budget import DeviationBudget
 from .costs import Costs, ResumeChoice
@@ -72,7 +73,7 @@ class Engine(Generic[V]):
         self.drafters: tuple[Drafter, ...] = (
             tuple(drafter) if isinstance(drafter, list | tuple) else (cast(Drafter, drafter),)
         )
-        if policy.mode is not Mode.PLAIN:
+        if policy.mode.drafts:
             if not self.drafters:
                 raise ValueError(f"mode {policy.mode.value} needs a drafter: a draft model or prompt lookup")
             if not verifier.can_rewind:
@@ -82,7 +83,7 @@ class Engine(Generic[V]):
                     stacklevel=2,
                 )
                 policy = Policy(Mode.PLAIN)
-            elif policy.mode in (Mode.EXACT, Mode.TIERED) and not verifier.has_slim_tier:
+            elif policy.mode.uses_slim_tier and not verifier.has_slim_tier:
                 raise ValueError(f"mode {policy.mode.value} needs a mask with at least one skipped sublayer")
         self.verifier = verifier
         self.policy = policy
@@ -119,7 +120,7 @@ class Engine(Generic[V]):
         """Make one pace for each drafter, all over the same costs."""
         if self.policy.draft_tokens is not None:
             return []
-        routes, lossy = _ROUTES[self.policy.mode], self.policy.mode is Mode.TIERED
+        routes, lossy = _ROUTES[self.policy.mode], self.policy.mode.is_lossy
         budget = (self.policy.max_deviation or 0.0) if lossy else 0.0
         return [Pace(costs, routes=routes, free=drafter.is_free, max_deviation=budget) for drafter in self.drafters]
 

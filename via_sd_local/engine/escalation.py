@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..arrays import Floats
-from ..sampling.sampler import Distribution, verify
+from ..sampling.acceptance import verify
+from ..sampling.distribution import Distribution
 from ..tiers.cache import common_prefix
 from ..tiers.drafter import Draft
 from .audit import Audit, AuditReport

@@ -1,25 +1,26 @@
-"""Which tier decides a draft token: pure functions from logits to regions.
+"""Routing of draft tokens to tiers: pure functions from logits to regions.
 
-With draft token v and the slim distribution q': region A keeps v (q' agrees), region B rewrites it to argmax q'
-(q' disagrees and is sure), region C asks the full verifier (q' is unsure). VIA-SD, arXiv 2606.12243, whose printed
-thresholds leave B empty; the rules here cannot.
+For a draft token v and the slim verifier's distribution q', region A keeps v, region B rewrites it to argmax q', and
+region C escalates it to the full verifier. The idea is VIA-SD's (arXiv 2606.12243); the rules differ from the paper's.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 import numpy as np
 
 from ..arrays import Floats
-from ..sampling.sampler import GREEDY, Sampler, softmax_of
+from ..sampling.distribution import token_probability
+from ..sampling.sampler import GREEDY, Sampler
 
 
 class Region(Enum):
-    """Who decides a position of a block."""
+    """What happens to a draft token: A keeps it, B rewrites it, C escalates it to the full verifier."""
 
     A = "A"
     B = "B"
@@ -28,10 +29,11 @@ class Region(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SlimVerdict:
-    """Where a block ends under the slim verifier.
+    """The slim verifier's verdict on a draft.
 
-    `kept` draft tokens are in region A; then comes `region`: B or C for the next draft token, A if none is left.
-    `token` is argmax q' at that position, and `sure` whether q' may decide it by itself (region B, or the bonus).
+    The first `kept` draft tokens are in region A. `region` is that of the next draft token, B or C; it is A if none is
+    left. `token` is argmax q' at that position. `sure` tells whether the slim verifier may emit it, either as a rewrite
+    (region B) or as the bonus token after the draft.
     """
 
     kept: int
@@ -40,25 +42,70 @@ class SlimVerdict:
     sure: bool
 
 
-def _check_probabilities(rule: str, **thresholds: float) -> None:
-    for name, value in thresholds.items():
-        if not 0 <= value <= 1:
-            raise ValueError(f"{rule} threshold {name} is {value}; it is a probability, from 0 to 1")
-
-
 @dataclass(frozen=True, slots=True)
-class JointRule:
-    """A: v is argmax q' and max q' ≥ `accept`; B: v is not, and max q' ≥ `rewrite`; else C.
+class Rule(ABC):
+    """Two thresholds, which assign a draft token v to a region by its ratio q'(v) / max q' and the confidence max q'.
 
-    Demanding confidence for agreement too is what kept most fidelity in our measurements.
+    A rule is written as `name:accept,rewrite`, e.g. `joint:0.5,0.5`: `str(rule)` writes that form, and `Rule.parse`
+    reads it. ValueError for thresholds outside [0, 1].
     """
 
-    name: ClassVar[str] = "joint"
+    name: ClassVar[str]
     accept: float
     rewrite: float
 
     def __post_init__(self) -> None:
-        _check_probabilities(self.name, accept=self.accept, rewrite=self.rewrite)
+        for name, value in (("accept", self.accept), ("rewrite", self.rewrite)):
+            if not 0 <= value <= 1:
+                raise ValueError(f"{self.name} threshold {name} is {value}; it must be a probability from 0 to 1")
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.accept:g},{self.rewrite:g}"
+
+    @staticmethod
+    def parse(text: str) -> Rule:
+        """Read `"joint:0.5,0.5"`, `"confidence:…"` or `"ratio:…"`; without a name, `"0.5,0.5"`, the rule is joint.
+
+        Raises ValueError for anything else.
+        """
+        name, _, numbers = text.rpartition(":")
+        kind = {rule.name: rule for rule in RULES}.get(name.strip() or JointRule.name)
+        try:
+            accept, rewrite = (float(number) for number in numbers.split(","))
+        except ValueError:
+            kind = None
+        if kind is None:
+            names = ", ".join(rule.name for rule in RULES)
+            raise ValueError(
+                f"thresholds {text!r} are not of the form RULE:ACCEPT,REWRITE, e.g. joint:0.5,0.5 (rules: {names})"
+            )
+        return kind(accept, rewrite)
+
+    @abstractmethod
+    def keeps(self, ratio: float, top: float) -> bool:
+        """Whether v is in region A, given `ratio` = q'(v) / max q' and `top` = max q'."""
+
+    @abstractmethod
+    def rewrites(self, ratio: float, top: float) -> bool:
+        """Whether v is in region B, given that it is not in A."""
+
+    def emits(self, top: float) -> bool:
+        """Whether the slim verifier may emit argmax q' as the bonus token after a draft that it kept."""
+        return top >= self.rewrite
+
+    def tighter(self) -> Rule:
+        """Return the rule with both thresholds half as far from certainty."""
+        return type(self)((1 + self.accept) / 2, (1 + self.rewrite) / 2)
+
+
+@dataclass(frozen=True, slots=True)
+class JointRule(Rule):
+    """A: v = argmax q' and max q' ≥ `accept`; B: v ≠ argmax q' and max q' ≥ `rewrite`; C: otherwise.
+
+    Of the three rules, it preserved most fidelity in our measurements, because it asks for confidence even if v agrees.
+    """
+
+    name: ClassVar[str] = "joint"
 
     def keeps(self, ratio: float, top: float) -> bool:
         return ratio >= 1.0 and top >= self.accept
@@ -66,24 +113,12 @@ class JointRule:
     def rewrites(self, ratio: float, top: float) -> bool:
         return ratio < 1.0 and top >= self.rewrite
 
-    def tighter(self) -> JointRule:
-        """Half as far from certainty."""
-        return JointRule((1 + self.accept) / 2, (1 + self.rewrite) / 2)
-
-    def emits(self, top: float) -> bool:
-        return top >= self.rewrite
-
 
 @dataclass(frozen=True, slots=True)
-class ConfidenceRule:
-    """A: q'(v) ≥ `accept` · max q'; B: not so, and max q' ≥ `rewrite`; else C."""
+class ConfidenceRule(Rule):
+    """A: q'(v) ≥ `accept` · max q'; B: not A, and max q' ≥ `rewrite`; C: otherwise."""
 
     name: ClassVar[str] = "confidence"
-    accept: float
-    rewrite: float
-
-    def __post_init__(self) -> None:
-        _check_probabilities(self.name, accept=self.accept, rewrite=self.rewrite)
 
     def keeps(self, ratio: float, top: float) -> bool:
         return ratio >= self.accept
@@ -91,27 +126,21 @@ class ConfidenceRule:
     def rewrites(self, ratio: float, top: float) -> bool:
         return ratio < 1.0 and top >= self.rewrite
 
-    def tighter(self) -> ConfidenceRule:
-        """Half as far from certainty."""
-        return ConfidenceRule((1 + self.accept) / 2, (1 + self.rewrite) / 2)
-
-    def emits(self, top: float) -> bool:
-        return top >= self.rewrite
-
 
 @dataclass(frozen=True, slots=True)
-class RatioRule:
-    """The paper's form, on the ratio r = q'(v) / max q' alone: A: r ≥ `accept`; B: r < `rewrite`; C: in between.
+class RatioRule(Rule):
+    """A: r ≥ `accept`; B: r < `rewrite`; C: in between, for the ratio r = q'(v) / max q'.
 
-    `rewrite` must lie below `accept`, or a region would be empty; a bonus token needs max q' ≥ 0.5.
+    This rule is this project's own. The paper's also thresholds r, but exchanges regions B and C: A: r ≥ 1 - alpha1;
+    B: 1 - alpha2 ≤ r < 1 - alpha1; C: r < 1 - alpha2. Here, a token that q' all but rules out is rewritten, and a
+    doubtful one is escalated. A bonus token needs max q' ≥ 0.5. ValueError unless 0 < `rewrite` < `accept`, since
+    otherwise a region would be empty.
     """
 
     name: ClassVar[str] = "ratio"
-    accept: float
-    rewrite: float
 
     def __post_init__(self) -> None:
-        _check_probabilities(self.name, accept=self.accept, rewrite=self.rewrite)
+        Rule.__post_init__(self)
         if not 0 < self.rewrite < self.accept:
             raise ValueError(
                 f"ratio thresholds are accept {self.accept} and rewrite {self.rewrite}; 0 < rewrite < accept, or a "
@@ -124,15 +153,13 @@ class RatioRule:
     def rewrites(self, ratio: float, top: float) -> bool:
         return ratio < self.rewrite
 
-    def tighter(self) -> RatioRule:
-        """Half as far from certainty."""
-        return RatioRule((1 + self.accept) / 2, self.rewrite / 2)
-
     def emits(self, top: float) -> bool:
         return top >= 0.5
 
+    def tighter(self) -> RatioRule:
+        """Return the rule with both thresholds half as far from certainty, which is 0 for `rewrite`."""
+        return RatioRule((1 + self.accept) / 2, self.rewrite / 2)
 
-Rule: TypeAlias = JointRule | ConfidenceRule | RatioRule
 
 RULES: tuple[type[Rule], ...] = (JointRule, ConfidenceRule, RatioRule)
 DEFAULT_RULE = JointRule(0.5, 0.5)
@@ -145,18 +172,17 @@ def judge(
     sampler: Sampler = GREEDY,
     end_tokens: frozenset[int] = frozenset(),
 ) -> SlimVerdict:
-    """Where a block of draft tokens ends; `slim_logits` is `[len(draft) + 1, n_vocab]`, row i judges draft[i].
+    """Judge a draft by the slim verifier's logits `[len(draft) + 1, n_vocab]`, of which row i judges `draft[i]`.
 
-    q' is the softmax of the logits as the sampler's bias, penalties and grammar leave them; the sampler accepts each
-    token that is kept. A kept end token ends the block. A token that the sampler rules out is never kept.
+    q' is the softmax of the logits after the sampler's bias, penalties and grammar. The sampler accepts every token
+    that is kept. A kept end token ends the block. A token of probability 0 is never kept.
     """
     assert len(slim_logits) == len(draft) + 1
     for position, token in enumerate(draft):
         row = sampler.processed(slim_logits[position])
         best = int(row.argmax())
-        shifted = row - row[best]
-        top = float(1.0 / np.exp(shifted).sum())
-        ratio = float(np.exp(shifted[token]))
+        top = token_probability(row, best)
+        ratio = float(np.exp(row[token] - row[best]))
         if not (rule.keeps(ratio, top) and ratio > 0):
             region = Region.B if rule.rewrites(ratio, top) else Region.C
             return SlimVerdict(position, region, best, region is Region.B)
@@ -165,23 +191,4 @@ def judge(
         sampler.accept(token)
     row = sampler.processed(slim_logits[-1])
     best = int(row.argmax())
-    return SlimVerdict(len(draft), Region.A, best, rule.emits(softmax_of(row, best)))
-
-
-def parse_rule(text: str) -> Rule:
-    """Read `"joint:0.5,0.5"`, `"confidence:…"` or `"ratio:…"` (accept, rewrite); `"0.5,0.5"` is joint.
-
-    Raises ValueError for anything else.
-    """
-    name, _, numbers = text.rpartition(":")
-    kind = {rule.name: rule for rule in RULES}.get(name.strip() or JointRule.name)
-    try:
-        accept, rewrite = (float(number) for number in numbers.split(","))
-    except ValueError:
-        kind = None
-    if kind is None:
-        names = ", ".join(rule.name for rule in RULES)
-        raise ValueError(
-            f"thresholds {text!r} are not of the form RULE:ACCEPT,REWRITE, e.g. joint:0.5,0.5 (rules: {names})"
-        )
-    return kind(accept, rewrite)
+    return SlimVerdict(len(draft), Region.A, best, rule.emits(token_probability(row, best)))

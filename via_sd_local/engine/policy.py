@@ -1,4 +1,4 @@
-"""How a generation is run: plain values, without models."""
+"""How a generation runs, as plain values: the mode, the draft length, the region rule and the deviation budget."""
 
 from __future__ import annotations
 
@@ -9,23 +9,43 @@ from .gate import DEFAULT_RULE, Rule
 
 
 class Mode(Enum):
-    """How drafts are checked."""
+    """How drafts are verified.
+
+    PLAIN decodes without drafts. SD verifies drafts with the full model. EXACT lets the slim verifier mend drafts
+    before the full model verifies them. TIERED lets the slim verifier decide draft tokens by itself, and is lossy.
+    """
 
     PLAIN = "plain"
     SD = "sd"
     EXACT = "exact"
     TIERED = "tiered"
 
+    @property
+    def drafts(self) -> bool:
+        """Whether the mode uses a drafter."""
+        return self is not Mode.PLAIN
+
+    @property
+    def uses_slim_tier(self) -> bool:
+        """Whether the mode runs the slim verifier, and so needs a mask."""
+        return self in (Mode.EXACT, Mode.TIERED)
+
+    @property
+    def is_lossy(self) -> bool:
+        """Whether the output may deviate from plain decoding."""
+        return self is Mode.TIERED
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How a generation is run.
+    """How a generation runs; ValueError for a value out of range.
 
-    `draft_tokens` is the length of a draft; None: what promises most, by measured costs. `rule` decides the regions.
-    `audit_every` is the most tokens that the slim verifier may decide before the full one computes them again: so
-    many are handed out at most that might deviate unseen, and at an answer's end a block more; none is taken back.
-    `max_deviation` is the share of audited tokens that may differ from the full model's choice before `tiered` becomes
-    stricter; None sets no such limit.
+    `draft_tokens` is the length of drafts in tokens; None chooses it automatically, to maximise the expected tokens per
+    second from measured pass costs. `rule` assigns draft tokens to regions. `audit_every` is the largest number of
+    tokens that the slim verifier may decide before the full verifier audits them. Up to that many tokens (at the end of
+    an answer, one block more) may deviate before it is noticed; emitted tokens are never withdrawn. `max_deviation` is
+    the share of audited tokens that may differ from the full model's choice before mode `tiered` becomes stricter; None
+    sets no limit.
     """
 
     mode: Mode = Mode.PLAIN
@@ -39,4 +59,4 @@ class Policy:
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}; it must be at least 1")
         if self.max_deviation is not None and not 0 <= self.max_deviation <= 1:
-            raise ValueError(f"max_deviation is {self.max_deviation}; it is a share, from 0 to 1")
+            raise ValueError(f"max_deviation is {self.max_deviation}; it must be a share from 0 to 1")

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ..arrays import Floats
-from ..sampling.sampler import LogitsProcessor, Sampler, SamplingParams
+from ..sampling.params import LogitsProcessor, SamplingParams
+from ..sampling.sampler import Sampler
 from ..tiers.cache import Recorder, ignore
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..engine.costs import Costs
-from ..engine.gate import Rule, parse_rule
+from ..engine.gate import Rule
 from ..engine.policy import Mode
 from ..errors import ModelError
 from ..files import replacing, temporary_path
@@ -34,7 +34,7 @@ def _positive(**numbers: float | None) -> None:
 def _share(**numbers: float | None) -> None:
     for name, number in numbers.items():
         if number is not None and not 0 <= number <= 1:
-            raise ValueError(f"{name} is {number}; it is a share, from 0 to 1")
+            raise ValueError(f"{name} is {number}; it must be a share from 0 to 1")
 
 
 def _lossless(name: str, mode: str) -> None:
@@ -113,7 +113,7 @@ class Thresholds:
             if not 0 <= count <= self.tokens:
                 raise ValueError(f"{name} is {count}; it is from 0 to tokens, {self.tokens}")
         if self.rule is not None:
-            parse_rule(self.rule)
+            Rule.parse(self.rule)
         if (self.rule is None) != (self.tokens_per_second is None) or (self.rule is None) == (self.why is None):
             raise ValueError("either rule and tokens_per_second are given, or why they are not")
 
@@ -131,7 +131,7 @@ class Level:
         if self.mode not in MODES:
             raise ValueError(f"mode is {self.mode!r}; it is one of {', '.join(MODES)}")
         for name, thresholds in self.rules.items():
-            if thresholds.rule is not None and parse_rule(thresholds.rule).name != name:
+            if thresholds.rule is not None and Rule.parse(thresholds.rule).name != name:
                 raise ValueError(f"rules.{name}.rule is {thresholds.rule!r}; that is another rule")
         for name, thresholds in self.rules.items():
             if thresholds.rule is not None and thresholds.bound > self.max_deviation:
@@ -161,7 +161,7 @@ class Speeds:
     def __post_init__(self) -> None:
         _positive(plain=self.plain, sd=self.sd, exact=self.exact)
         if self.exact_rule is not None:
-            parse_rule(self.exact_rule)
+            Rule.parse(self.exact_rule)
         if (self.exact is None) != (self.exact_rule is None):
             raise ValueError("exact and exact_rule are given both, or neither of them")
 
@@ -253,7 +253,7 @@ class Profile:
     @property
     def exact_rule(self) -> Rule | None:
         """The rule that is fastest in mode `exact`; None where `exact` was not predicted."""
-        return parse_rule(self.speeds.exact_rule) if self.speeds.exact_rule is not None else None
+        return Rule.parse(self.speeds.exact_rule) if self.speeds.exact_rule is not None else None
 
     def level(self, max_deviation: float) -> Level | None:
         """The largest level within a budget; None where the budget is smaller than all."""
@@ -267,7 +267,7 @@ class Profile:
         """The fastest thresholds that are known to keep a budget; None where the evidence allows for none."""
         for level in reversed(self.levels):
             if level.max_deviation <= max_deviation and level.best is not None and level.best.rule is not None:
-                return parse_rule(level.best.rule)
+                return Rule.parse(level.best.rule)
         return None
 
     def costs_on(self, machine: str, threads: int) -> Costs | None:

@@ -1,4 +1,4 @@
-"""How tokens are drawn from logits: parameters, samplers, and lossless acceptance of drafts."""
+"""How tokens are drawn from logits: sampler settings, samplers, and lossless acceptance of drafts."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from ..faces import lazy_names
 
 if TYPE_CHECKING:
     from .chain import make_sampler as make_sampler
-    from .sampler import Distribution as Distribution
-    from .sampler import LogitsProcessor as LogitsProcessor
+    from .distribution import Distribution as Distribution
+    from .params import LogitsProcessor as LogitsProcessor
+    from .params import SamplingParams as SamplingParams
     from .sampler import Sampler as Sampler
-    from .sampler import SamplingParams as SamplingParams
     from .sampler import TemperatureSampler as TemperatureSampler
 
 _HOMES = {
-    "Distribution": ".sampler",
-    "LogitsProcessor": ".sampler",
+    "Distribution": ".distribution",
+    "LogitsProcessor": ".params",
     "Sampler": ".sampler",
-    "SamplingParams": ".sampler",
+    "SamplingParams": ".params",
     "TemperatureSampler": ".sampler",
     "make_sampler": ".chain",
 }

@@ -12,18 +12,11 @@ import numpy as np
 from ..arrays import Floats
 from ..binding import llama
 from ..runtime.model import Model
-from .json_schema import grammar_of
+from .distribution import Distribution
+from .json_schema import to_gbnf
 from .noise import Noise
-from .sampler import (
-    Distribution,
-    LogitsProcessor,
-    Proposal,
-    Sampler,
-    SamplingParams,
-    TemperatureSampler,
-    greedy_proposal,
-    sampled_proposal,
-)
+from .params import LogitsProcessor, SamplingParams
+from .sampler import Proposal, Sampler, TemperatureSampler, greedy_proposal, sampled_proposal
 
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])  # llama_token_data
 
@@ -31,9 +24,9 @@ _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32
 def make_sampler(
     model: Model, params: SamplingParams, text: Sequence[int] = (), processors: Sequence[LogitsProcessor] = ()
 ) -> Sampler:
-    """The sampler for some settings; `text` is the prompt, which only the processors see.
+    """Return the sampler for these settings; `text` is the prompt, which only the logits processors see.
 
-    Raises ValueError for a grammar or a JSON schema that cannot be followed, or a bias on a token that does not exist.
+    Raises ValueError for a grammar or JSON schema that cannot be enforced, or a bias on a token that does not exist.
     """
     if not (params.edits_logits or params.truncates or processors):
         return TemperatureSampler(params.temperature, params.seed)
@@ -41,9 +34,9 @@ def make_sampler(
 
 
 class ChainSampler:
-    """Two llama.cpp sampler chains: one that edits logits by what came before, one that shapes the distribution.
+    """Two llama.cpp sampler chains: one edits the logits given the text so far, one shapes the distribution.
 
-    The random numbers are NumPy's (mirostat's are llama.cpp's), from the seed in the settings.
+    Random numbers come from NumPy, seeded by `params.seed`; mirostat's come from llama.cpp.
     """
 
     def __init__(
@@ -79,7 +72,6 @@ class ChainSampler:
 
     @property
     def random(self) -> np.random.Generator:
-        """Where its random numbers come from."""
         return self._random
 
     def processed(self, logits: Floats) -> Floats:
@@ -92,11 +84,11 @@ class ChainSampler:
                     f"{self._n_vocab} tokens"
                 )
             if not np.isfinite(logits.max()):  # NaN, infinity, or not a token left
-                raise ValueError("a logits processor left no token, or returned NaN or infinity")
+                raise ValueError("a logits processor ruled out every token, or returned NaN or infinity")
         if not self._edit.parts:
             return logits
         kept, _ = self._apply(self._edit, logits)
-        # these samplers edit in place: nothing is reordered or removed
+        # these samplers edit in place and neither reorder nor remove candidates
         row: Floats = kept["logit"].copy()
         return row
 
@@ -105,7 +97,7 @@ class ChainSampler:
         if self.greedy:
             return Distribution(self._ids[[logits.argmax()]], np.ones(1))
         kept, _ = self._apply(self._shape, logits)
-        return Distribution.softmax(kept["id"].copy(), kept["logit"])
+        return Distribution.from_logits(kept["id"].copy(), kept["logit"])
 
     def choose(self, logits: Floats) -> int:
         if self.greedy:
@@ -113,14 +105,14 @@ class ChainSampler:
         if not self.is_distribution:
             kept, selected = self._apply(self._shape, self.processed(logits))
             return int(kept["id"][selected])
-        return self.take(logits).token
+        return self.draw(logits).token
 
-    def take(self, logits: Floats) -> Proposal:
+    def draw(self, logits: Floats) -> Proposal:
         if self.greedy:
             return greedy_proposal(self.processed(logits))
-        found = self.distribution(logits)
-        index = self._noise.winner(self._position, found.probabilities, found.tokens)
-        return Proposal(int(found.tokens[index]), float(found.probabilities[index]))
+        target = self.distribution(logits)
+        index = self._noise.winner(self._position, target.probabilities, target.tokens)
+        return Proposal(int(target.tokens[index]), float(target.probabilities[index]))
 
     def propose(self, logits: Floats) -> Proposal:
         if self.greedy or not self.is_distribution:
@@ -148,7 +140,7 @@ class ChainSampler:
         self._shape.close()
 
     def _apply(self, chain: _Chain, logits: Floats) -> tuple[Any, int]:
-        """The candidates that a chain leaves, a view that is valid until the next call, and the selected index."""
+        """Return the candidates that a chain keeps (a view, valid until the next call) and the selected index."""
         candidates = self._candidates
         candidates["id"] = self._ids
         candidates["logit"] = logits
@@ -159,7 +151,7 @@ class ChainSampler:
 
 
 class _Chain:
-    """A llama_sampler_chain and the samplers in it, owned."""
+    """Owns a `llama_sampler_chain` and the samplers in it."""
 
     def __init__(self, parts: Sequence[Callable[[], Any]]) -> None:
         self.parts = len(parts)
@@ -182,12 +174,12 @@ class _Chain:
 
 
 def _editors(model: Model, params: SamplingParams) -> list[Callable[[], Any]]:
-    """What changes logits before a token is chosen, in llama-cpp-python's order."""
+    """Return constructors of the samplers that edit logits, in llama-cpp-python's order."""
     parts: list[Callable[[], Any]] = []
     if params.logit_bias:
         for token, bias in params.logit_bias:
             if math.isnan(bias):
-                raise ValueError(f"logit_bias of token {token} is {bias}; it is a number, or an infinity")
+                raise ValueError(f"logit_bias of token {token} is {bias}; it must be a number or an infinity")
             if not 0 <= token < model.n_vocab:
                 raise ValueError(f"logit_bias names token {token}; the model has tokens 0 to {model.n_vocab - 1}")
         biases = (llama.llama_logit_bias * len(params.logit_bias))(
@@ -198,9 +190,9 @@ def _editors(model: Model, params: SamplingParams) -> list[Callable[[], Any]]:
     if penalties != (1, 0, 0) and params.penalty_last_n != 0:
         last_n = params.penalty_last_n if params.penalty_last_n > 0 else model.n_ctx_train
         parts.append(lambda: llama.llama_sampler_init_penalties(model.n_vocab, last_n, *penalties))
-    text = params.grammar if params.json_schema is None else grammar_of(params.json_schema)
+    text = params.grammar if params.json_schema is None else to_gbnf(params.json_schema)
     if text is not None:
-        # llama.cpp takes an empty grammar for none
+        # llama.cpp treats an empty grammar as no grammar
         grammar = text.strip() and llama.llama_sampler_init_grammar(model.vocab, text.encode(), b"root")
         if not grammar:
             raise ValueError(f"the grammar does not parse as GBNF with a rule named root: {text[:80]!r}")
@@ -209,7 +201,7 @@ def _editors(model: Model, params: SamplingParams) -> list[Callable[[], Any]]:
 
 
 def _shapers(params: SamplingParams, n_vocab: int, seed: int) -> list[Callable[[], Any]]:
-    """What makes the distribution of processed logits."""
+    """Return constructors of the samplers that turn processed logits into a distribution."""
     if params.mirostat_mode == 1:
         tau, eta = params.mirostat_tau, params.mirostat_eta
         return [lambda: llama.llama_sampler_init_mirostat(n_vocab, seed, tau, eta, 100)]

@@ -1,4 +1,4 @@
-"""JSON schemas as grammars: llama-cpp-python converts them, and what it would silently leave out is refused first."""
+"""JSON schemas as GBNF grammars: llama-cpp-python converts them, after keywords that it would ignore are rejected."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _FORMATS = ("date", "time", "date-time", "uuid", "uuid1", "uuid2", "uuid3", "uui
 _COUNTS = (("minItems", "maxItems"), ("minLength", "maxLength"))
 
 
-def grammar_of(schema: Mapping[str, Any] | str) -> str:
-    """The GBNF grammar of a JSON schema (a mapping, or JSON text), whose root rule is `root`.
+def to_gbnf(schema: Mapping[str, Any] | str) -> str:
+    """Convert a JSON schema (a mapping or JSON text) to a GBNF grammar with the start rule `root`.
 
-    Raises ValueError for what is no schema, and for a keyword that the grammar could not enforce.
+    Raises ValueError for an invalid schema, and for a keyword that the grammar could not enforce.
     """
     try:
         parsed = json.loads(schema if isinstance(schema, str) else json.dumps(schema))
@@ -30,16 +30,16 @@ def grammar_of(schema: Mapping[str, Any] | str) -> str:
     _check(parsed, "the schema")
     try:
         grammar: str = import_llama_cpp("llama_grammar").json_schema_to_gbnf(json.dumps(parsed))
-    except Exception as error:  # the converter raises whatever its code runs into
+    except Exception as error:  # the converter raises errors of many types
         raise ValueError(f"json_schema cannot be turned into a grammar: {error or type(error).__name__}") from None
     return grammar
 
 
 def _check(schema: Any, where: str) -> None:
-    """Raise ValueError at the first place of a schema that the converter would not honour."""
+    """Raise ValueError for the first part of a schema that the converter would ignore or misread."""
     if not isinstance(schema, dict):
         raise ValueError(f"json_schema: {where} is {json.dumps(schema):.40}; it must be an object")
-    used = _used(schema)
+    used = _supported_keywords(schema)
     for keyword in schema:
         if keyword not in used and keyword not in _ANNOTATIONS:
             beside = next(iter(sorted(used & schema.keys())), None)
@@ -59,8 +59,8 @@ def _check(schema: Any, where: str) -> None:
             _check(schema[keyword], f"{keyword} of {where}")
 
 
-def _used(schema: dict[str, Any]) -> frozenset[str]:
-    """The keywords that the converter honours together, in the order in which it looks for them."""
+def _supported_keywords(schema: dict[str, Any]) -> frozenset[str]:
+    """Return the keywords that the converter honours together, checked in the converter's own order."""
     kind = schema.get("type")
     for keyword in ("$ref", "oneOf", "anyOf"):
         if keyword in schema:
@@ -84,7 +84,7 @@ def _used(schema: dict[str, Any]) -> frozenset[str]:
 
 
 def _check_values(schema: dict[str, Any], where: str) -> None:
-    """Raise ValueError for values that the converter would take for something else."""
+    """Raise ValueError for keyword values that the converter would misread."""
     for keyword, types, form in (
         ("properties", dict, "an object"),
         ("$defs", dict, "an object"),
@@ -97,17 +97,17 @@ def _check_values(schema: dict[str, Any], where: str) -> None:
         ("prefixItems", list, "a list"),
         ("type", (str, list), "a name or a list of names"),
         ("items", dict, "a schema"),
-        ("pattern", str, "a text"),
+        ("pattern", str, "a string"),
         ("additionalProperties", (bool, dict), "true, false or a schema"),
     ):
         if keyword in schema and not isinstance(schema[keyword], types):
             raise ValueError(f"json_schema: {keyword!r} of {where} must be {form}")
     for keyword in ("enum", "oneOf", "anyOf", "allOf", "prefixItems", "type"):
         if keyword in schema and not schema[keyword]:
-            raise ValueError(f"json_schema: {keyword!r} of {where} is empty; nothing could follow it")
+            raise ValueError(f"json_schema: {keyword!r} of {where} is empty; no value could satisfy it")
     if schema.get("format", "date") not in _FORMATS:
         raise ValueError(
-            f"json_schema: {where} has the format {schema['format']!r}; grammars know {', '.join(_FORMATS[:4])}"
+            f"json_schema: {where} has the format {schema['format']!r}; supported are {', '.join(_FORMATS)}"
         )
     if unknown := [name for name in schema.get("required", ()) if name not in schema.get("properties", {})]:
         raise ValueError(f"json_schema: {where} requires {unknown[0]!r}, which its properties do not describe")
@@ -115,6 +115,8 @@ def _check_values(schema: dict[str, Any], where: str) -> None:
         for keyword in (least, most):
             value = schema.get(keyword, 0)
             if type(value) is not int or value < 0:
-                raise ValueError(f"json_schema: {keyword!r} of {where} is {value!r}; it must be a number from 0 on")
+                raise ValueError(
+                    f"json_schema: {keyword!r} of {where} is {value!r}; it must be an integer of at least 0"
+                )
         if schema.get(least, 0) > schema.get(most, float("inf")):
-            raise ValueError(f"json_schema: {least!r} of {where} is above {most!r}; nothing could follow it")
+            raise ValueError(f"json_schema: {least!r} of {where} is above {most!r}; no value could satisfy it")

@@ -1,9 +1,9 @@
-"""Random numbers by position and token, not by order: a text that is drawn with them does not depend on its drafts.
+"""Random numbers indexed by position and token, so that a text drawn with them does not depend on the drafts.
 
-The token that wins a race, in which each one needs an exponentially distributed time over its weight, is distributed as
-the weights are (the Gumbel-max trick in other words). Two distributions that race with the same times at a position
-mostly have the same winner: with total variation d between them, in at least (1 - d) / (1 + d) of cases (Daliri et al.,
-"Coupling without communication and drafter-invariant speculative decoding", 2024).
+In a race where each token needs an exponentially distributed time divided by its weight, the winner is distributed as
+the weights (the Gumbel-max trick in another form). Two distributions that race with the same times at a position
+mostly have the same winner: with total variation d between them, with probability at least (1 - d) / (1 + d) (Daliri
+et al., "Coupling without communication and drafter-invariant speculative decoding", 2024).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-# SplitMix64 (Steele et al., 2014): the state advances by a constant, and a mix of it is the output
+# SplitMix64 (Steele et al., 2014): the state advances by a constant, and the output mixes the state's bits
 _STEP = 0x9E3779B97F4A7C15
 _ROUNDS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 0))
 _MASK = (1 << 64) - 1
@@ -22,23 +22,23 @@ Words = npt.NDArray[np.uint64]
 
 
 class Noise:
-    """A table without end of independent exponentially distributed times, one for each position and token."""
+    """An unbounded table of independent exponentially distributed times, one for each position and token."""
 
     def __init__(self, key: int) -> None:
-        """Equal keys are equal tables."""
+        """Tables with equal keys are equal."""
         self._key = key
-        self._words, self._shifted = np.empty((2, 0), np.uint64)  # kept: allocating them would take longer than filling
+        self._words, self._shifted = np.empty((2, 0), np.uint64)  # reused: allocating takes longer than filling
         self._times = np.empty(0)
 
     def winner(
         self, position: int, weights: npt.NDArray[np.floating], tokens: npt.NDArray[np.int32] | None = None
     ) -> int:
-        """The index of the winner of a race; weights `[n]`, not all 0, are those of `tokens` (None: 0 to n-1)."""
+        """Return the index of the winner, given the weights `[n]`, not all 0, of `tokens` (None: 0 to n-1)."""
         times = self._fill(position, len(weights), tokens)
         return int(np.divide(weights, times, out=times).argmax())
 
     def times(self, position: int, n: int, tokens: npt.NDArray[np.int32] | None = None) -> npt.NDArray[np.float64]:
-        """The times `[n]` of some tokens at a position; above 0, at most once in 2^53 infinite."""
+        """Return the times `[n]` of `tokens` at a position: positive, and infinite with probability 2^-53."""
         return self._fill(position, n, tokens).copy()
 
     def _fill(self, position: int, n: int, tokens: npt.NDArray[np.int32] | None) -> npt.NDArray[np.float64]:
@@ -62,12 +62,12 @@ class Noise:
 
 @lru_cache(maxsize=4)
 def _steps(n: int) -> Words:
-    """How far the state is at each of the first n tokens."""
+    """Return the state's offset at each of the first n tokens, `[n]`."""
     return np.arange(n, dtype=np.uint64) * np.uint64(_STEP)
 
 
 def _mixed(word: int) -> int:
-    """One output of SplitMix64."""
+    """Return one output of SplitMix64."""
     word = (word * _STEP) & _MASK
     for shift, factor in _ROUNDS:
         word ^= word >> shift

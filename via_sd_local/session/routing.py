@@ -65,7 +65,7 @@ def route(asked: ParsedSettings, profile: Profile | None, *, pair: bool, here: b
     """
     if asked.mode is AUTO:
         return _automatic(asked, profile, pair=pair, here=here)
-    if asked.mode not in (Mode.EXACT, Mode.TIERED):
+    if not asked.mode.uses_slim_tier:
         return Route(asked.mode, None, DEFAULT_RULE, None, "as asked")
     mask = asked.mask
     if mask is None:

@@ -14,7 +14,7 @@ from ..engine.steps import FinishReason, Step
 from ..engine.watch import Watcher
 from ..runtime.chat_format import ChatFormat
 from ..runtime.model import Model
-from ..sampling.sampler import SamplingParams
+from ..sampling.params import SamplingParams
 from ..text import StopStrings
 from ..tiers.drafter import Drafter
 from ..tiers.verifier import Verifier

@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
 
-from ..engine.gate import parse_rule
+from ..engine.gate import Rule
 from ..engine.policy import Mode, Policy
 from ..mask import LayerMask
 from ..profiles import store
@@ -35,7 +35,6 @@ _KINDS: Mapping[str, tuple[DrafterKind, ...]] = MappingProxyType(
         "none": (),
     }
 )
-_SLIM_MODES = (Mode.EXACT, Mode.TIERED)
 MODES = (AUTO.value, *(mode.value for mode in Mode))
 DRAFTERS = (AUTO.value, *_KINDS)
 
@@ -88,7 +87,7 @@ class Settings:
         self._check_mode()
         self._check_max_deviation()
         if self.thresholds is not None:
-            parse_rule(self.thresholds)
+            Rule.parse(self.thresholds)
         Policy(draft_tokens=self.draft_tokens)
 
     def _check_drafter(self) -> None:
@@ -110,14 +109,14 @@ class Settings:
 
     def _check_mode(self) -> None:
         mode = self.mode_without_profile
-        if mode in _SLIM_MODES and self.mask is None and self.profile is None:
+        if mode.uses_slim_tier and self.mask is None and self.profile is None:
             raise MissingSetting(
                 "mask",
                 f"mode {self.mode!r} needs a mask",
                 " (mask), e.g. 12-17, or a routing profile (profile), which via-sd-local calibrate makes",
             )
         for name, value in (("mask", self.mask), ("thresholds", self.thresholds)):
-            if value is not None and mode not in _SLIM_MODES:
+            if value is not None and not mode.uses_slim_tier:
                 raise ValueError(f"{name} is for the modes exact and tiered; this is mode {mode.value!r}: leave it out")
         if mode is Mode.PLAIN and self.drafter_kinds:
             raise ValueError("mode 'plain' does not draft; leave out the drafter, or use mode 'sd'")
@@ -129,7 +128,7 @@ class Settings:
         if self.max_deviation is None:
             return
         if not 0 <= self.max_deviation <= 1:
-            raise ValueError(f"max_deviation is {self.max_deviation}; it is a share, from 0 to 1")
+            raise ValueError(f"max_deviation is {self.max_deviation}; it must be a share from 0 to 1")
         if self.mode not in (AUTO.value, Mode.TIERED.value):
             raise ValueError(f"max_deviation is for the modes auto and tiered; mode {self.mode!r} does not deviate")
         if self.max_deviation > 0 and self.mode == AUTO.value and self.profile is None:
@@ -180,7 +179,7 @@ class Settings:
             mode=AUTO if self.mode == AUTO.value else Mode(self.mode),
             profile=profile,
             mask=None if self.mask is None else LayerMask.parse(self.mask, n_layer),
-            rule=None if self.thresholds is None else parse_rule(self.thresholds),
+            rule=None if self.thresholds is None else Rule.parse(self.thresholds),
             max_deviation=self.max_deviation,
             draft_tokens=self.draft_tokens,
             n_ctx=self.n_ctx,

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from ..sampling.sampler import GREEDY, Distribution, Sampler
+from ..sampling.distribution import Distribution
+from ..sampling.sampler import GREEDY, Sampler
 from .cache import Recorder, ignore
 
 

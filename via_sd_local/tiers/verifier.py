@@ -20,7 +20,8 @@ from .cache import Recorder, TokenCache, ignore, timed
 if TYPE_CHECKING:
     from ..runtime.context import Context
     from ..runtime.model import Model
-    from ..sampling.sampler import LogitsProcessor, Sampler, SamplingParams
+    from ..sampling.params import LogitsProcessor, SamplingParams
+    from ..sampling.sampler import Sampler
 
 
 class Verifier(TokenCache):

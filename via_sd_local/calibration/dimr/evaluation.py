@@ -1,7 +1,7 @@
-"""Runs masks over the calibration text, block by block as at run time, beside the full model.
+"""Evaluation of masks on the calibration text, in blocks as at run time, against the full model.
 
-Each block of a few answer tokens sees the full model's K/V of everything before it and the slim model's own inside.
-The full model is run in batches of the same shapes, so that differences are the mask's and not the kernels'.
+A block of a few answer tokens attends to the full model's K/V before the block and to the slim model's own K/V within
+it. The full model runs in batches of the same shapes, so that differences are due to the mask and not to the kernels.
 """
 
 from __future__ import annotations
@@ -17,36 +17,41 @@ from ...arrays import Floats
 from ...mask import LayerMask
 from ...runtime.context import Context
 from ...runtime.model import Model
-from ..top_logits import Tokens, TopLogits
+from ...sampling.distribution import TokenIds, log_softmax
+from ..top_logits import TopLogits
 from .answers import RecordedAnswer
 from .blocks import BlockContext, State, TextBlock, cut
 from .objective import Score, score, with_rest
 
-DEFAULT_BLOCK = 6
-QUICK_TEXTS = 5  # that a quick score reads, evenly spaced among all
-_INPUT_BYTES = 256 << 20  # for hidden states from which masks that begin late are resumed
+DEFAULT_BLOCK = 6  # tokens
+QUICK_TEXTS = 5  # answers that a quick score reads, evenly spaced among all
+_INPUT_BYTES = 256 << 20  # memory for hidden states, from which passes under masks that begin late are resumed
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class _Text:
-    """An answer's inputs: the prompt's last token and all of the answer but its last one."""
+    """An answer and the state of the context before it.
 
-    inputs: Tokens
+    `inputs` are the prompt's last token and all tokens of the answer but the last; `first` is the answer's first row.
+    """
+
+    inputs: TokenIds
     batches: list[list[TextBlock]]
     state: State
-    first: int  # of its rows among all
-    entering: list[dict[int, Floats]] = field(default_factory=list)  # by batch: layer -> [n, n_embd]
+    first: int
+    # for each batch: layer -> hidden states that enter it, [n, n_embd]
+    entering: list[dict[int, Floats]] = field(default_factory=list)
 
     def rows(self, batch: Sequence[TextBlock]) -> slice:
         return slice(batch[0].rows.start, batch[-1].rows.stop)
 
 
 class Evaluator:
-    """The slim model of any mask over some answers; `close` frees its context.
+    """Runs the slim model of any mask over the verifier's answers; `close` frees the context.
 
-    Rows count the answers' tokens one after the other: row i holds what predicts `tokens[i]`.
+    Rows number the tokens of all answers in order: row i is the distribution that predicts `tokens[i]`.
     """
 
     def __init__(
@@ -57,20 +62,20 @@ class Evaluator:
         block: int = DEFAULT_BLOCK,
         n_threads: int | None = None,
     ) -> None:
-        """Compute the full model's K/V and distributions; ValueError for no answers or a block below 1."""
+        """Compute the full model's K/V and distributions; ValueError for no answers or a block outside 1 to 64."""
         if not answers:
             raise ValueError("there are no answers to evaluate masks on; give at least one prompt")
         if not 1 <= block <= 64:
             raise ValueError(f"block is {block}; blocks have 1 to 64 tokens")
         self.model = model
-        self.tokens: Tokens = np.concatenate([np.array(answer.tokens, np.int32) for answer in answers])
+        self.tokens: TokenIds = np.concatenate([np.array(answer.tokens, np.int32) for answer in answers])
         self.starts = np.cumsum([0, *(len(answer.tokens) for answer in answers)])[:-1].tolist()
         plans = [cut(len(answer.prompt_tokens) - 1, len(answer.tokens), block) for answer in answers]
         longest = max(len(answer.prompt_tokens) + len(answer.tokens) for answer in answers)
         widest = max(sum(map(len, batch)) for plan in plans for batch in plan)
         blocks = max(len(batch) for plan in plans for batch in plan)
         self.context = BlockContext(model, n_ctx=longest + widest, n_threads=n_threads, blocks=blocks)
-        self._scale = np.float32(0)  # of recorded states, as inputs; 0 where masks cannot be resumed from them
+        self._scale = np.float32(0)  # factor for recorded states as inputs; 0 if passes cannot be resumed from them
         try:
             texts = zip(answers, plans, self.starts, strict=True)
             self._texts = [self._prepare(answer, plan, first) for answer, plan, first in texts]
@@ -89,26 +94,26 @@ class Evaluator:
 
     @property
     def quick_cost(self) -> float:
-        """The share of all rows that a quick score reads."""
-        return sum(len(text.inputs) for text in self._few) / len(self)
+        """The share of all rows that `quick_score` evaluates."""
+        return sum(len(text.inputs) for text in self._quick_texts) / len(self)
 
     def slim(self, mask: LayerMask) -> TopLogits:
-        """The slim model's distributions, `[n]`; ValueError with llama.cpp's reason if it refuses the mask."""
-        return TopLogits.join(list(self._run(mask, TopLogits.of, self._texts)))
+        """Return the slim model's distributions, `[n]`; ValueError with llama.cpp's reason if it rejects the mask."""
+        return TopLogits.join(list(self._run(mask, TopLogits.from_logits, self._texts)))
 
     def score(self, mask: LayerMask) -> Score:
-        """How far the slim model is from the full one, on the tokens that the full one's `TopLogits` keep and the rest.
+        """Score the slim model against the full one, over the full model's kept tokens and the rest as one event.
 
-        ValueError with llama.cpp's reason if it refuses the mask.
+        ValueError with llama.cpp's reason if it rejects the mask.
         """
         return self._score(mask, self._texts)
 
     def quick_score(self, mask: LayerMask) -> Score:
-        """The same on QUICK_TEXTS of the answers: good enough to put masks in order that differ much."""
-        return self._score(mask, self._few)
+        """Score a mask on QUICK_TEXTS answers only, which is enough to rank masks that differ a lot."""
+        return self._score(mask, self._quick_texts)
 
     @property
-    def _few(self) -> list[_Text]:
+    def _quick_texts(self) -> list[_Text]:
         return self._texts[:: max(1, len(self._texts) // QUICK_TEXTS)]
 
     def _score(self, mask: LayerMask, texts: Sequence[_Text]) -> Score:
@@ -117,9 +122,9 @@ class Evaluator:
         log_u = np.empty_like(full.log_probs)
         best = np.empty(len(full), np.int32)
         for part in self._run(mask, lambda logits: logits, texts):
-            for logits in part:  # a row of the vocabulary stays in the cache
-                best[row] = top = logits.argmax()
-                log_u[row] = logits[full.ids[row]] - logits[top] - np.log(np.exp(logits - logits[top]).sum())
+            for logits in part:  # row by row: one row fits into the processor's cache
+                best[row] = logits.argmax()
+                log_u[row] = log_softmax(logits, full.ids[row])
                 row += 1
         return score(with_rest(full.log_probs), with_rest(log_u), best == full.best)
 
@@ -128,7 +133,7 @@ class Evaluator:
     #
 
     def _prepare(self, answer: RecordedAnswer, batches: list[list[TextBlock]], first: int) -> _Text:
-        """The full model's K/V of everything but the answer's last token."""
+        """Compute the full model's K/V of the prompt and the answer but for its last token."""
         tokens = [*answer.prompt_tokens, *answer.tokens[:-1]]
         self.context.clear()
         self.context.decode(tokens, 0, 0)
@@ -136,7 +141,7 @@ class Evaluator:
         return _Text(inputs, batches, self.context.save(), first)
 
     def _run_full(self) -> TopLogits:
-        """The full model's distributions; on the way, record what enters layers."""
+        """Compute the full model's distributions, and record the hidden states that enter some layers."""
         layers = self._layers_to_record()
         rows: list[TopLogits] = []
         self.context.record(layers, True)
@@ -144,14 +149,14 @@ class Evaluator:
             self.context.load(text.state)
             for batch in text.batches:
                 inputs = text.inputs[text.rows(batch)]
-                rows.append(TopLogits.of(self.context.decode_blocks(inputs, batch)))
+                rows.append(TopLogits.from_logits(self.context.decode_blocks(inputs, batch)))
                 states = {layer: self.context.recorded(layer, len(inputs)) for layer in layers}
                 text.entering.append({layer: state for layer, state in states.items() if state is not None})
         self.context.record(layers, False)
         return TopLogits.join(rows)
 
     def _layers_to_record(self) -> list[int]:
-        """As many layers, evenly spaced, as fit in the memory that is set aside for them; none if of no use."""
+        """Choose as many evenly spaced layers as fit into _INPUT_BYTES; none if the model takes no embeddings."""
         if not self.model.can_take_embeddings:
             return []
         most = min(self.model.n_layer - 1, _INPUT_BYTES // (len(self) * self.model.n_embd * 4))
@@ -170,7 +175,9 @@ class Evaluator:
         with self.context.masked(mask):
             self.context.load(text.state)
             for scale in (np.float32(1), np.float32(self.model.n_embd**-0.5)):
-                again = TopLogits.of(self.context.decode_blocks(text.entering[0][layer] * scale, text.batches[0]))
+                again = TopLogits.from_logits(
+                    self.context.decode_blocks(text.entering[0][layer] * scale, text.batches[0])
+                )
                 if np.abs(again.log_probs - self.full[: len(again)].log_probs).max() < 1e-3:
                     return scale
         return np.float32(0)
@@ -210,7 +217,7 @@ class Evaluator:
 
 
 def teacher_forced(model: Model, answers: Sequence[RecordedAnswer], *, n_threads: int | None = None) -> TopLogits:
-    """A model's own distributions over the answers' tokens, `[n]`: a draft model's, on the verifier's text."""
+    """Return the distributions of a model, e.g. a draft model, over the tokens of the verifier's answers, `[n]`."""
     if not answers:
         raise ValueError("there are no answers to read; give at least one prompt")
     n_ctx = max(2, *(len(answer.prompt_tokens) + len(answer.tokens) for answer in answers))
@@ -219,5 +226,5 @@ def teacher_forced(model: Model, answers: Sequence[RecordedAnswer], *, n_threads
         for answer in answers:
             context.clear()
             tokens = [*answer.prompt_tokens, *answer.tokens[:-1]]
-            rows.append(TopLogits.of(context.decode(tokens, 0, len(answer.tokens))))
+            rows.append(TopLogits.from_logits(context.decode(tokens, 0, len(answer.tokens))))
     return TopLogits.join(rows)

@@ -36,7 +36,7 @@ def _show_mode(chat: Chat) -> None:
         names = {"model": settings.draft, "self": f"the verifier without {settings.draft_mask}"}
         drafters = [names.get(kind.value) or kind.value for kind in settings.drafter_kinds]
         parts.append(f"drafts from {', then '.join(drafters)}")
-    if engine.policy.mode in (Mode.EXACT, Mode.TIERED):
+    if engine.policy.mode.uses_slim_tier:
         parts.append(f"the slim tier skips {engine.verifier.mask}")
     chat.display.note(f"({', '.join(parts)})")
 

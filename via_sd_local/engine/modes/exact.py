@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 
 from ...arrays import Floats
-from ...sampling.sampler import Sampler, Shown
+from ...sampling.sampler import DrafterSampler, Sampler
 from ...tiers.cache import common_prefix
 from ...tiers.drafter import Draft
 from ..decoder import BlockDecoder
@@ -34,7 +34,7 @@ class ExactDecoder(BlockDecoder):
 
     def drafter_sampler(self) -> Sampler:
         """Return a sampler that draws as the target does: in this mode drafts are always compared with its draws."""
-        return Shown(self.state.sampler, likeness=True)
+        return DrafterSampler(self.state.sampler, coupled=True)
 
     def _mend(self, draft: Draft, repeats: bool) -> Block:
         """Let the slim verifier mend a draft, and the full one confirm the candidates.

@@ -7,7 +7,8 @@ rewrites (region B) draft tokens; from the first token of region C on, the full 
 from __future__ import annotations
 
 from ...arrays import Floats
-from ...sampling.sampler import Sampler, Shown, softmax_of
+from ...sampling.distribution import token_probability
+from ...sampling.sampler import DrafterSampler, Sampler
 from ...tiers.drafter import Draft
 from ..audit import Audit
 from ..decoder import BlockDecoder, DecodingState
@@ -58,7 +59,7 @@ class TieredDecoder(BlockDecoder):
         Drafts are never drawn with the target's random numbers here: the slim tier may draw in place of a draft token
         that it turned down, and must not do so with the numbers that drew it.
         """
-        return Shown(self.state.sampler, likeness=False) if self.state.compares_draws else self.state.sampler
+        return DrafterSampler(self.state.sampler, coupled=False) if self.state.compares_draws else self.state.sampler
 
     def _chooses_slim(self, draft: Draft) -> bool:
         """Choose the tier that sees the draft first, and count the choice."""
@@ -91,7 +92,7 @@ class TieredDecoder(BlockDecoder):
         if verdict.sure:
             row = slim[len(kept)]
             token = state.sampler.choose(row)
-            self._audit.expect(token, "B", softmax_of(state.sampler.processed(row), token))
+            self._audit.expect(token, "B", token_probability(state.sampler.processed(row), token))
             if token not in state.end_tokens:
                 state.sampler.accept(token)
             block.tokens.append(token)
