@@ -100,6 +100,6 @@ def test_the_ablation_is_printed_by_one_command(tmp_path):
     assert f"guided: {rows['guided']['mask']}" in again.stdout
     other = subprocess.run([*command, *options, "--tokens", "7"], capture_output=True, text=True)
     assert other.returncode == 1
-    assert "answers.json is of another model, text or --tokens" in other.stderr
+    assert "answers.json has another model, text or number of tokens" in other.stderr
     broken = subprocess.run([*command, "--evaluations", "0"], capture_output=True, text=True)
     assert (broken.returncode, broken.stderr) == (1, "error: evaluations is 0; a search needs at least one\n")
