@@ -97,7 +97,7 @@ def test_the_example_of_the_documentation_drafts() -> None:
 
 
 def test_something_else_in_its_place_is_refused(make: Make) -> None:
-    with pytest.raises(TypeError, match=r"it is a name, or of a subclass of via_sd_local\.drafters\.Drafter"):
+    with pytest.raises(TypeError, match=r"it must be a name or an instance of a via_sd_local\.drafters\.Drafter"):
         make(drafter=[1, 2])
 
 

@@ -93,7 +93,7 @@ def test_numbers_that_are_not_whole_and_biases_that_are_no_table_are_refused(mak
 def test_a_context_a_state_and_messages_of_wrong_types_are_named(make: Make) -> None:
     with pytest.raises(TypeError, match="n_ctx is '512'; it must be a whole number"):
         make(n_ctx="512")
-    with pytest.raises(ValueError, match="n_ctx is -5; it is a number of positions"):
+    with pytest.raises(ValueError, match="n_ctx is -5; it must be a number of positions"):
         make(n_ctx=-5)
     llm = make()
     with pytest.raises(TypeError, match="state is 'x'; it must be what save_state returned"):
@@ -133,9 +133,9 @@ def test_a_vocabulary_alone_can_tokenize(make: Make) -> None:
 def test_log_probabilities_are_refused_where_the_slim_tier_decides(make: Make) -> None:
     llm = make(mode="tiered", drafter="lookup", mask="2-3", draft_tokens=3)
     for stream in (False, True):
-        with pytest.raises(ValueError, match="logprobs are not to be had in mode tiered"):
+        with pytest.raises(ValueError, match="logprobs are not available in mode tiered"):
             llm(PROMPT, logprobs=1, stream=stream)
-    with pytest.raises(ValueError, match="logprobs are not to be had in mode tiered"):
+    with pytest.raises(ValueError, match="logprobs are not available in mode tiered"):
         llm.create_chat_completion([{"role": "user", "content": "hi"}], logprobs=True, top_logprobs=1)
 
 

@@ -139,7 +139,7 @@ def test_what_a_loaded_state_holds_too_much_and_cannot_forget_is_cleared_away(
     state.n_tokens = 4
     calls: list[int] = []
     with monkeypatch.context() as patch:
-        patch.setattr(llm._run.verifier.context, "remove", calls.append)
+        patch.setattr(llm._active_runner.engine.verifier.context, "remove", calls.append)
         llm.load_state(state)
     assert calls == [4]
     llm.eval([310])  # at position 4, which the state's own token would still hold
@@ -291,7 +291,7 @@ def test_tokens_that_do_not_fit_or_exist_are_refused_by_eval(make: Make) -> None
     llm = make(n_ctx=256)
     with pytest.raises(ValueError, match="exceed the context of 256"):
         llm.eval([5] * 257)
-    with pytest.raises(ValueError, match="token 320 is none"):
+    with pytest.raises(ValueError, match="token 320 is not in the vocabulary"):
         llm.eval([320])
     llm.eval([])
     assert llm.n_tokens == 0
@@ -303,7 +303,7 @@ def test_a_pass_that_fails_or_is_interrupted_leaves_a_context_that_is_known(
 ) -> None:
     llm = make()
     expected = text_of(llm(PROMPT, **GREEDY))
-    context = llm._run.verifier.context
+    context = llm._active_runner.engine.verifier.context
     decode = context.decode
     calls = 0
 

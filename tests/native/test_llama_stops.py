@@ -64,7 +64,7 @@ def test_token_ids_stop_too_and_are_not_part_of_the_text(make: Make) -> None:
 
 def test_stops_that_are_neither_texts_nor_tokens_are_refused(make: Make) -> None:
     llm = make()
-    with pytest.raises(TypeError, match=r"stop has 1\.5"):
+    with pytest.raises(TypeError, match=r"stop contains 1\.5"):
         llm(PROMPT, stop=[1.5])
     assert text_of(llm(**says(llm, "abc"), stop=[""])) == "abc"  # chat formats without an end token pass this
 

@@ -1,20 +1,21 @@
-"""What chat completions need beyond llama-cpp-python's own chat handlers."""
+"""Chat completions beyond llama-cpp-python's own handlers: usage of streams, response formats, BOS in templates."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 from ..binding import import_llama_cpp
+from .original import Original
 
-# usages of the completions that the chat completion in progress has made
+# usages of the completions that the current chat completion has run
 _usages: ContextVar[list[dict[str, Any]] | None] = ContextVar("usages", default=None)
 
 
 def note_usage(usage: dict[str, Any]) -> None:
-    """Tell the chat completion around this completion, if there is one, what it used."""
+    """Report the usage of a completion to the chat completion around it, if there is one."""
     collected = _usages.get()
     if collected is not None:
         collected.append(usage)
@@ -29,11 +30,11 @@ def _collecting(usages: list[dict[str, Any]]) -> Iterator[None]:
         _usages.reset(token)
 
 
-def with_usage(make: Any) -> Iterator[dict[str, Any]]:
-    """The chunks of the stream that `make()` begins, each with `usage` None, and one more with the usage of it all."""
+def with_usage(start: Callable[[], Any]) -> Iterator[dict[str, Any]]:
+    """Yield the chunks of the stream that `start()` returns with `usage` None, then a chunk with the total usage."""
     usages: list[dict[str, Any]] = []
     with _collecting(usages):
-        chunks = iter(make())
+        chunks = iter(start())
     last: dict[str, Any] = {}
     try:
         while True:
@@ -51,41 +52,53 @@ def with_usage(make: Any) -> Iterator[dict[str, Any]]:
 
 
 def total(usages: list[dict[str, Any]]) -> dict[str, Any]:
-    """The sum of the counts, and the statistics of the last completion."""
+    """Return the sums of the token counts, with the statistics of the last completion."""
     counts = ("prompt_tokens", "completion_tokens", "total_tokens")
     summed: dict[str, Any] = {name: sum(usage[name] for usage in usages) for name in counts}
     return {**summed, "via_sd": usages[-1]["via_sd"]} if usages else summed
 
 
 def read_response_format(response_format: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """OpenAI's `json_schema` as llama-cpp-python's `json_object` with a schema; ValueError for an unknown type."""
+    """Convert OpenAI's `json_schema` to llama-cpp-python's `json_object` with a schema; ValueError for other types."""
     if response_format is None:
         return None
     kind = response_format.get("type")
     if kind == "json_schema":
-        described = response_format.get("json_schema")
-        schema = described.get("schema") if isinstance(described, Mapping) else None
+        body = response_format.get("json_schema")
+        schema = body.get("schema") if isinstance(body, Mapping) else None
         if not isinstance(schema, Mapping):
             raise ValueError('response_format of type json_schema needs {"json_schema": {"schema": {…}}}')
         return {"type": "json_object", "schema": schema}
     if kind not in ("text", "json_object"):
-        raise ValueError(f"response_format has type {kind!r}; it is text, json_object or json_schema")
+        raise ValueError(f"response_format has type {kind!r}; it must be text, json_object or json_schema")
     return response_format
 
 
 def includes_usage(stream_options: Mapping[str, Any] | None, stream: bool) -> bool:
-    """Whether a stream is to end with its usage; ValueError for options without a stream, or unknown ones."""
+    """Return whether a stream ends with its usage; ValueError for options without a stream, or unknown options."""
     if stream_options is None:
         return False
     if not stream:
-        raise ValueError("stream_options is only for stream=True; without it the response has its usage anyway")
+        raise ValueError("stream_options is only for stream=True; without a stream the response always has its usage")
     if unknown := set(stream_options) - {"include_usage"}:
-        raise ValueError(f"stream_options has {min(unknown)!r}; it knows include_usage")
+        raise ValueError(f"stream_options has {min(unknown)!r}; the only option is include_usage")
     return bool(stream_options.get("include_usage"))
 
 
-def one_bos_handler(handler_of: str, bos: str, eos: str, eos_id: int) -> Any:
-    """The chat handler of a template, which gets a BOS from the tokenizer if the template does not write one."""
+def add_bos_to_templates(llm: Original) -> None:
+    """Give prompts from the file's chat templates exactly one BOS, where the model expects one."""
+    if not llm._model.add_bos_token():
+        return
+    bos, eos = (llm._model.token_get_text(token) for token in (llm.token_bos(), llm.token_eos()))
+    for name in llm._chat_handlers:
+        key = "tokenizer.chat_template" if name == "chat_template.default" else f"tokenizer.{name}"
+        template = llm.metadata.get(key) or llm.metadata.get(f"tokenizer.chat_template.{name}")
+        if template is not None:
+            llm._chat_handlers[name] = _one_bos_handler(template, bos, eos, llm.token_eos())
+
+
+def _one_bos_handler(template: str, bos: str, eos: str, eos_id: int) -> Any:
+    """Return the chat handler of a template; the tokenizer adds a BOS where the template does not write one."""
     chat_format = import_llama_cpp("llama_chat_format")
 
     class OneBos(chat_format.Jinja2ChatFormatter):  # type: ignore[misc,name-defined]
@@ -94,4 +107,4 @@ def one_bos_handler(handler_of: str, bos: str, eos: str, eos_id: int) -> Any:
             response.added_special = response.prompt.startswith(bos)
             return response
 
-    return OneBos(template=handler_of, eos_token=eos, bos_token=bos, stop_token_ids=[eos_id]).to_chat_handler()
+    return OneBos(template=template, eos_token=eos, bos_token=bos, stop_token_ids=[eos_id]).to_chat_handler()

@@ -1,4 +1,4 @@
-"""Logits of evaluated positions: all of them where they are asked for, else the last one's."""
+"""Logits of evaluated positions: of all positions if requested, else of the last one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from ..arrays import Floats
 
 
 class LogitRows:
-    """A growing array `[positions, n_vocab]`; `valid` is how many positions, from the first on, have a row in it."""
+    """Logits in an array `[positions, n_vocab]` that grows on demand, or `[1, n_vocab]` without `keeps_all`.
+
+    The first `valid` positions have a row; later rows are zeros or out of date.
+    """
 
     def __init__(self, n_vocab: int, *, keeps_all: bool) -> None:
         self.keeps_all = keeps_all
@@ -16,7 +19,7 @@ class LogitRows:
         self._rows: Floats = np.zeros((0 if keeps_all else 1, n_vocab), np.float32)
 
     def put(self, start: int, logits: Floats) -> None:
-        """Rows of the positions from `start` on; rows of later positions are forgotten."""
+        """Store logits `[n, n_vocab]` of the positions from `start` on, and forget those of later positions."""
         if not self.keeps_all:
             self._rows[0] = logits[-1]
             return
@@ -29,11 +32,11 @@ class LogitRows:
         self.valid = end if start <= self.valid else self.valid
 
     def cut(self, n: int) -> None:
-        """Only the first n positions are still what they were."""
+        """Forget the logits of all but the first `n` positions, since the text changed there."""
         self.valid = min(self.valid, n)
 
     def array(self, n: int) -> Floats:
-        """At least `n` rows if all are kept (zeros where there is none), else one."""
+        """Return the array, with at least `n` rows if all are kept; positions without logits have zeros."""
         if self.keeps_all and n > len(self._rows):
             self.put(n - 1, np.zeros((1, self._rows.shape[1]), np.float32))
         return self._rows

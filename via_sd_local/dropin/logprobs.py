@@ -1,4 +1,4 @@
-"""Log-probabilities of tokens under the full model, before any sampler setting."""
+"""Log-probabilities of tokens under the full model, before any sampler setting is applied."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from ..sampling.distribution import log_softmax
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:
-    """One token's entry: its text, where that begins (in characters), its log-probability, the best ones' by text.
+    """The log-probability of one token, with those of the best tokens at its position by their text.
 
-    The first token of an echoed prompt has neither: nothing comes before it.
+    `offset` is where its `text` begins, in characters. The first token of an echoed prompt has no log-probabilities,
+    since nothing precedes it.
     """
 
     text: str
@@ -25,10 +26,10 @@ class TokenLogprobs:
     top: dict[str, float] | None
 
 
-def of_token(row: Floats, token: int, n: int, offset: int, text_of: Callable[[int], str]) -> TokenLogprobs:
-    """From logits `[n_vocab]`; `top` has the `n` best tokens, the best first, and this one.
+def logprobs_of(row: Floats, token: int, n: int, offset: int, text_of: Callable[[int], str]) -> TokenLogprobs:
+    """Return a token's entry from logits `[n_vocab]`; `top` has the `n` best tokens, best first, and the token itself.
 
-    Of several tokens with one text (parts of characters) the best one counts.
+    Of several tokens with the same text (parts of characters), `top` has the best.
     """
     log_probs = log_softmax(row)
     n = min(n, len(row))
@@ -36,14 +37,14 @@ def of_token(row: Floats, token: int, n: int, offset: int, text_of: Callable[[in
     best = best[np.lexsort((-best, -log_probs[best]))]
     text = text_of(token)
     top: dict[str, float] = {}
-    for other in best:
-        top.setdefault(text_of(int(other)), float(log_probs[other]))
+    for candidate in best:
+        top.setdefault(text_of(int(candidate)), float(log_probs[candidate]))
     top[text] = float(log_probs[token])
     return TokenLogprobs(text, offset, float(log_probs[token]), top)
 
 
 def as_columns(entries: Iterable[TokenLogprobs]) -> dict[str, list[Any]]:
-    """The form of a text completion's `logprobs`."""
+    """Convert entries to the `logprobs` of a text completion, a dict of columns."""
     entries = list(entries)
     return {
         "tokens": [entry.text for entry in entries],

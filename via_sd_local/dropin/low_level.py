@@ -1,87 +1,36 @@
-"""What llama-cpp-python's `Llama` offers below completions, on the context that the engine uses, too."""
+"""The methods of llama-cpp-python's `Llama` below completions, on the context that the engine uses, too."""
 
 from __future__ import annotations
 
-import ctypes
-import random
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
+from ..binding import llama
+from .arguments import read_callbacks, read_sampling, warn_without_effect
+from .context_view import ContextView
+from .original import LlamaState
+from .pieces import Detokenizer
 
-from ..arrays import Floats
-from ..binding import import_llama_cpp, llama
-from ..errors import ModelError
-from .prompt import check_ignored
-from .request import RANDOM_SEED, read_callbacks, read_sampling, read_seed
-from .runner import Runner
-
-if TYPE_CHECKING:
-    from llama_cpp.llama import Llama as Original
-    from llama_cpp.llama import LlamaState
-else:
-    Original = import_llama_cpp("llama").Llama
-    LlamaState = import_llama_cpp("llama").LlamaState
+__all__ = ["LowLevel"]
 
 
-__all__ = ["LowLevel", "Original"]
-
-
-class LowLevel(Original):
-    """Evaluation, tokens, states, embeddings; `_runner` is None where the model does not generate."""
-
-    _runner: Runner | None = None
-    _random: random.Random | None = None
-
-    @property
-    def _run(self) -> Runner:
-        if self._runner is None:
-            raise ModelError(f"{self.model_path}: this model does not generate text (it has an encoder, or no weights)")
-        return self._runner
-
-    @property
-    def last_stats(self) -> dict[str, Any]:
-        """The statistics of the last generation: `Stats.to_json`, and why nothing was drafted if that needs saying."""
-        return self._run.stats
-
-    @property
-    def scores(self) -> Floats:
-        """Logits `[positions, n_vocab]` of evaluated tokens with `logits_all`, else `[1, n_vocab]`, the last one's."""
-        if self._runner is None:
-            return np.zeros((0, self.n_vocab()), np.float32)
-        return self._runner.rows.array(self.n_tokens)
-
-    @scores.setter
-    def scores(self, _value: Any) -> None:
-        """llama-cpp-python allocates an array for all positions; ours grows with what is needed."""
-
-    #
-    # seeds
-    #
-
-    def set_seed(self, seed: int) -> None:
-        """The seed of all further calls that give none; -1 makes them random."""
-        number = read_seed(seed)
-        self._seed = RANDOM_SEED if number is None else number
-        self._random = None if number is None else random.Random(number)
-
-    def _call_seed(self, seed: int | None) -> int | None:
-        """The seed of one call, None for a random one: the given one, else the next of the object's own."""
-        if seed is not None:
-            return read_seed(seed)
-        return None if self._random is None else self._random.getrandbits(32)
+class LowLevel(ContextView):
+    """Evaluation, token-by-token generation, saved states and embeddings."""
 
     #
     # evaluation
     #
 
     def eval(self, tokens: Sequence[int]) -> None:
-        """Evaluate tokens after those that are in the context; ValueError where they do not fit."""
-        self._run.evaluate([int(token) for token in tokens])
+        """Decode tokens after those in the context; ValueError for tokens that do not fit or do not exist."""
+        runner = self._active_runner
+        token_ids = [int(token) for token in tokens]
+        with runner.turns.taken():
+            runner.shared.evaluate(token_ids)
 
     def sample(self, *args: Any, **kwargs: Any) -> int:
-        """Draw a token after what `eval` evaluated last; the arguments are llama-cpp-python's."""
-        with self._run.turns.taken():
+        """Draw a token from the logits of the last evaluation; the arguments are llama-cpp-python's."""
+        with self._active_runner.turns.taken():
             token: int = super().sample(*args, **kwargs)
             return token
 
@@ -106,95 +55,63 @@ class LowLevel(Original):
         stopping_criteria: Any = None,
         grammar: Any = None,
     ) -> Generator[int, Sequence[int] | None, None]:
-        """Tokens after a prompt, end tokens among them, to the end of the context.
+        """Generate tokens after a prompt to the end of the context, end-of-generation tokens included.
 
-        Tokens that are sent into the generator follow the one that it yielded last. Without `reset` the prompt goes on
-        from what is in the context.
+        Tokens that are sent into the generator follow the token that it yielded last. With `reset=False` the prompt
+        continues the tokens in the context. Raises ValueError or TypeError for invalid arguments.
         """
-        check_ignored(tfs_z=(tfs_z, 1.0), penalize_nl=(penalize_nl, True))
+        warn_without_effect(tfs_z=(tfs_z, 1.0), penalize_nl=(penalize_nl, True))
         processors, criteria = read_callbacks(logits_processor, stopping_criteria)
-        sampling = read_sampling(
-            temperature=temp,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
-            typical_p=typical_p,
-            repeat_penalty=repeat_penalty,
-            frequency_penalty=frequency_penalty,
-            presence_penalty=presence_penalty,
-            mirostat_mode=mirostat_mode,
-            mirostat_tau=mirostat_tau,
-            mirostat_eta=mirostat_eta,
-            penalty_last_n=self.last_n_tokens_size,
-            grammar=grammar,
-        )
+        sampling = read_sampling(locals(), temperature=temp, penalty_last_n=self.last_n_tokens_size)
+        runner = self._active_runner
         before = [] if reset else self._input_ids.tolist()
-        yield from self._run.tokens([*before, *map(int, tokens)], sampling, processors, criteria)
+        text = [*before, *map(int, tokens)]
+        yield from runner.tokens(text, sampling, processors, criteria, Detokenizer(runner.model, self.tokenizer_))
 
     def reset(self) -> None:
-        """Forget what is in the context."""
+        """Empty the context."""
         if self._runner is None:
             super().reset()  # type: ignore[no-untyped-call]
             return
         with self._runner.turns.taken():
             self._runner.engine.reset()
-            self._runner.forget()
+            self._runner.shared.forget()
             self._requires_eval = True
 
     def detokenize(self, tokens: list[int], prev_tokens: list[int] | None = None, special: bool = False) -> bytes:
-        """The bytes of tokens; control tokens have some only if `special`."""
-        runner = self._runner
-        if runner is None or special or not runner.uses_vocabulary or not tokens:
+        """Return the bytes of tokens; control tokens are empty unless `special` is set."""
+        if self._runner is None:
             return super().detokenize(tokens, prev_tokens, special)
-        text = b"".join(map(runner.model.piece, tokens))
-        return text[1:] if tokens[0] == runner.model.bos and text[:1] == b" " else text
+        return Detokenizer(self._runner.model, self.tokenizer_).detokenize(tokens, prev_tokens, special)
 
     #
     # states
     #
 
     def save_state(self) -> LlamaState:
-        """A copy of the context, to be loaded again by this object or one like it."""
-        with self._run.turns.looking():
-            return self._state()
-
-    def _state(self) -> LlamaState:
-        state: LlamaState = super().save_state()
-        state.n_tokens = min(self.n_tokens, self._run.verifier.n_full)
-        return state
+        """Copy the context into a state that this object, or one like it, can load."""
+        runner = self._active_runner
+        with runner.turns.looking():
+            return runner.shared.save(self._seed)
 
     def load_state(self, state: LlamaState) -> None:
-        """Go on from a saved context; RuntimeError if it does not fit into this one, TypeError if it is none."""
+        """Replace the context by a saved one.
+
+        Raises TypeError for anything but a state, RuntimeError for a state that does not fit into this context.
+        """
         if not isinstance(state, LlamaState):
             raise TypeError(f"state is {state!r:.80}; it must be what save_state returned")
-        with self._run.turns.taken():
-            self._restore(state)
+        runner = self._active_runner
+        with runner.turns.taken():
+            runner.shared.restore(state)
             self.set_seed(state.seed)
-
-    def _restore(self, state: LlamaState) -> None:
-        runner, n = self._run, state.n_tokens
-        data = (ctypes.c_uint8 * state.llama_state_size).from_buffer_copy(state.llama_state)
-        taken = llama.llama_state_set_data(self._ctx.ctx, data, state.llama_state_size) if n <= self._n_ctx else -1
-        if taken != state.llama_state_size:
-            runner.verifier.reset()
-            runner.forget()
-            raise RuntimeError(f"this state of {n} tokens does not fit into the context of {self._n_ctx} tokens")
-        self.input_ids[:] = 0
-        self.input_ids[:n] = state.input_ids[:n]
-        runner.verifier.adopt(self.input_ids[:n].tolist())
-        if not runner.verifier.context.remove(n):  # what the slim tier had computed of it
-            runner.verifier.refill()
-        runner.rows.cut(0)
-        if runner.rows.keeps_all and len(state.scores) >= n > 0:
-            runner.rows.put(0, state.scores[:n])
-        self.n_tokens, self._requires_eval = n, True
 
     #
     # embeddings
     #
 
     def embed(self, *args: Any, **kwargs: Any) -> Any:
-        """Embed texts; needs `embedding=True`, and empties the context. The arguments are llama-cpp-python's."""
+        """Embed texts, which empties the context; needs `embedding=True`. The arguments are llama-cpp-python's."""
         if self._runner is None or not self.context_params.embeddings:
             return super().embed(*args, **kwargs)
         with self._runner.turns.taken():
@@ -203,16 +120,15 @@ class LowLevel(Original):
                 return super().embed(*args, **kwargs)
             finally:
                 self._set_embeddings(False)
-                self._runner.verifier.reset()
-                self._runner.forget()
+                self._runner.shared.clear()
 
     def _set_embeddings(self, wanted: bool) -> None:
-        """With embeddings on, llama.cpp computes logits for all tokens of a batch, asked for or not."""
+        """Turn embeddings on or off; with them on, llama.cpp computes logits for all tokens of a batch."""
         if self.context_params.embeddings:
             llama.llama_set_embeddings(self._ctx.ctx, wanted)
 
     def close(self) -> None:
-        """Free everything."""
+        """Free the model, its contexts and the drafter."""
         stack = self.__dict__.get("_stack")  # absent where the constructor failed early
         if stack is not None:
             stack.close()

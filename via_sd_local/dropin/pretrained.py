@@ -1,4 +1,4 @@
-"""Files of a hub repository, by name or pattern."""
+"""Downloads files of a Hugging Face repository by name or pattern."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def fetch(
     local_dir: str | os.PathLike[str] | None = None,
     cache_dir: str | os.PathLike[str] | None = None,
 ) -> str:
-    """Download the one file that `filename` matches, and those that each of `additional_files` does; the first's path.
+    """Download the file that `filename` matches and one for each of `additional_files`; returns the first's path.
 
-    ValueError for a pattern that matches no file, or several; ModelError where the hub cannot be reached and a file is
-    not in its cache.
+    Raises ValueError for a pattern that matches no file or several, ModelError where the hub cannot be reached and a
+    file is not in its cache.
     """
     import huggingface_hub
 
@@ -43,11 +43,11 @@ def fetch(
 
 
 def _only_match(repo_id: str, names: Sequence[str], pattern: str) -> str:
-    found = [name for name in names if fnmatch.fnmatch(name, pattern)]
-    if len(found) != 1:
-        what = f"{len(found)} files match" if found else "no file matches"
-        raise ValueError(f"{what} {pattern!r} in {repo_id}; it has {', '.join(found or names) or 'none'}")
-    return found[0]
+    matches = [name for name in names if fnmatch.fnmatch(name, pattern)]
+    if len(matches) != 1:
+        count = f"{len(matches)} files match" if matches else "no file matches"
+        raise ValueError(f"{count} {pattern!r} in {repo_id}; it has {', '.join(matches or names) or 'no files'}")
+    return matches[0]
 
 
 def _cached(repo_id: str, patterns: Sequence[str], error: Exception) -> str:
@@ -55,7 +55,7 @@ def _cached(repo_id: str, patterns: Sequence[str], error: Exception) -> str:
     missing = [pattern for pattern, path in zip(patterns, paths, strict=True) if path is None]
     if missing:
         raise ModelError(
-            f"{repo_id} cannot be listed ({hub.reason(error)}), and {missing[0]} is not in the hub's cache; name a "
-            "mirror in HF_ENDPOINT, or give the file's path to Llama"
+            f"{repo_id} cannot be listed ({hub.reason(error)}), and {missing[0]} is not in the local "
+            "cache of the hub; set HF_ENDPOINT to a mirror, or pass the path of a file to Llama"
         ) from error
     return str(paths[0])

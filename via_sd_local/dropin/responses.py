@@ -1,4 +1,4 @@
-"""The dicts that a completion returns, in the form of the OpenAI interface."""
+"""Response dicts and stream chunks of completions, in the form of the OpenAI API."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .text_watcher import TextDelta
 
 
 class Envelope:
-    """What all dicts of one completion share."""
+    """Builds the dicts of one completion, which share an id, a time and a model name."""
 
     def __init__(self, model: str, *, logprobs: bool, streams_usage: bool = False) -> None:
-        """`streams_usage`: chunks have a `usage`, which is None in all but the last one."""
+        """Set the model name; with `streams_usage` every chunk has a `usage`, None in all but the last chunk."""
         self._head = {
             "id": f"cmpl-{uuid.uuid4()}",
             "object": "text_completion",
@@ -28,30 +28,30 @@ class Envelope:
     def _columns(self, deltas: Iterable[TextDelta]) -> dict[str, Any] | None:
         return as_columns(entry for delta in deltas for entry in delta.entries) if self._logprobs else None
 
-    def _response(self, text: str, logprobs: dict[str, Any] | None, reason: str | None) -> dict[str, Any]:
+    def _with_choice(self, text: str, logprobs: dict[str, Any] | None, reason: str | None) -> dict[str, Any]:
         choice = {"text": text, "index": 0, "logprobs": logprobs, "finish_reason": reason}
         return {**self._head, "choices": [choice], **self._tail}
 
     def chunk(self, delta: TextDelta) -> dict[str, Any]:
-        """A piece of a stream."""
-        return self._response(delta.text, self._columns([delta]), None)
+        """Return the stream chunk for the text of one token."""
+        return self._with_choice(delta.text, self._columns([delta]), None)
 
     def last_chunk(self, reason: str | None) -> dict[str, Any]:
-        """The end of a stream."""
-        return self._response("", None, reason)
+        """Return the chunk that ends a stream with a finish reason."""
+        return self._with_choice("", None, reason)
 
     def usage_chunk(self, usage: dict[str, Any]) -> dict[str, Any]:
-        """The usage after the end of a stream."""
+        """Return the chunk without choices that reports the usage after the end of a stream."""
         return {**self._head, "choices": [], "usage": usage}
 
-    def whole(self, deltas: list[TextDelta], reason: str | None, usage: dict[str, Any]) -> dict[str, Any]:
-        """The response of a call that does not stream."""
+    def response(self, deltas: list[TextDelta], reason: str | None, usage: dict[str, Any]) -> dict[str, Any]:
+        """Return the response of a call without a stream."""
         text = "".join(delta.text for delta in deltas)
-        return {**self._response(text, self._columns(deltas), reason), "usage": usage}
+        return {**self._with_choice(text, self._columns(deltas), reason), "usage": usage}
 
 
 def usage_of(stats: dict[str, Any], prompt_tokens: int) -> dict[str, Any]:
-    """OpenAI's counts, and ours under `via_sd`."""
+    """Return OpenAI's token counts, with the statistics of the run under `via_sd`."""
     completion = stats["completion_tokens"]
     return {
         "prompt_tokens": prompt_tokens,

@@ -8,7 +8,7 @@ from typing import TextIO
 
 
 class _Stderr(logging.StreamHandler[TextIO]):
-    """Writes to what is standard error at the moment."""
+    """Writes to the current `sys.stderr`, which tests and notebooks replace."""
 
     def __init__(self) -> None:
         super().__init__(sys.stderr)
@@ -24,7 +24,7 @@ _handler = _Stderr()
 
 
 def show_log(verbose: bool) -> None:
-    """Show all of the log from now on, or none of it; this holds for the whole process."""
+    """Show or hide llama.cpp's log, for the whole process and from now on."""
     logger = logging.getLogger("via_sd_local.llama_cpp")
     if verbose:
         logger.setLevel(logging.DEBUG)
