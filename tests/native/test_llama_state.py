@@ -62,6 +62,23 @@ def test_completions_go_on_rightly_after_evaluations_and_the_other_way_round(mak
     assert text_of(llm(PROMPT, **GREEDY)) == expected
 
 
+def test_a_completion_of_no_tokens_does_not_relabel_the_cells_of_another_text(make: Make) -> None:
+    """What the cache holds and the published tokens go together, also where nothing was decoded for a prompt."""
+    llm, other = make(), [1, *range(300, 320)]
+    llm(other, max_tokens=5, temperature=0)
+    llm(TOKENS, max_tokens=0)
+    assert text_of(llm(TOKENS, **GREEDY)) == greedy_text(make, TOKENS)
+
+
+def test_positions_that_others_decoded_beyond_n_tokens_are_removed(make: Make) -> None:
+    llm = make()
+    llm(TOKENS, max_tokens=3, temperature=0)
+    held = ids(llm)
+    foreign = native.llama_batch_get_one((native.llama_token * 1)(270), 1)
+    assert native.llama_decode(llm.ctx, foreign) == 0
+    assert text_of(llm([*held, 310], **GREEDY)) == greedy_text(make, [*held, 310])
+
+
 def test_what_others_decode_into_the_context_is_used_as_it_is(make: Make) -> None:
     llm = make()
     llm.reset()
