@@ -245,23 +245,87 @@ def test_a_broken_residual_would_be_noticed_in_exact_too(
 
 
 @pytest.mark.parametrize(
-    "rule", [ConfidenceRule(0.3, 0.5), RatioRule(0.3, 0.1), ConfidenceRule(0.3, 0.9), JointRule(0.5, 0.5)], ids=str
+    ("rule", "slim_decides"),
+    [
+        (ConfidenceRule(0.3, 0.5), True),
+        (RatioRule(0.3, 0.1), True),
+        (ConfidenceRule(0.3, 0.9), False),
+        (JointRule(0.5, 0.5), True),
+        (JointRule(0.9, 0.5), False),
+    ],
+    ids=str,
 )
-def test_tiered_converges_to_the_mixture_that_its_rule_implies(rule: Rule) -> None:
-    """A keeps p's sample where the rule lets it, B draws from q', C from q: pi = p·1[A] + P(B)·q' + P(C)·q."""
-    ratio, top = SLIM / SLIM.max(), SLIM.max()
-    keeps = np.array([rule.keeps(r, top) for r in ratio])
-    rewrites = np.array([rule.rewrites(r, top) for r in ratio]) & ~keeps
-    delta1, delta2 = P[rewrites].sum(), P[~keeps & ~rewrites].sum()
-    mixture = P * keeps + delta1 * SLIM + delta2 * Q
-    assert mixture.sum() == pytest.approx(1)
+def test_tiered_samples_from_the_tier_that_the_slim_confidence_chooses(rule: Rule, slim_decides: bool) -> None:
+    """Who decides depends on max q' alone, and whoever decides samples losslessly from its own distribution."""
+    assert rule.decides(float(SLIM.max())) == slim_decides
     n = 4000
     counts, tiers = second_tokens(Mode.TIERED, rule, {"temperature": 1.0}, n)
-    assert fits(counts, mixture)
-    assert tiers[Tier.DRAFT] / n == pytest.approx(P[keeps].sum(), abs=0.03)
-    assert tiers[Tier.SLIM] / n == pytest.approx(delta1, abs=0.03)
-    assert tiers[Tier.FULL] / n == pytest.approx(delta2, abs=0.03)
-    assert not fits(counts, Q)
+    assert fits(counts, SLIM if slim_decides else Q)
+    assert not fits(counts, Q if slim_decides else SLIM)
+    kept = np.minimum(P, SLIM).sum() if slim_decides else 0.0
+    assert tiers[Tier.DRAFT] / n == pytest.approx(kept, abs=0.03)
+    assert tiers[Tier.SLIM] / n == pytest.approx(slim_decides * (1 - kept), abs=0.03)
+    assert tiers[Tier.FULL] / n == pytest.approx(1 - slim_decides, abs=0.03)
+
+
+class Identical:
+    """All tiers expect the same, whatever the text."""
+
+    def full(self, text: Sequence[int]) -> np.ndarray:
+        return padded(Q)
+
+    slim = full
+
+
+class Likewise(Drafter):
+    """Draws from the tiers' distribution, or proposes its best token as no sample."""
+
+    name = "likewise"
+    is_free = True
+
+    def __init__(self, *, samples: bool) -> None:
+        self._samples = samples
+
+    def propose(self, text: Sequence[int], limit: int, hints: Hints) -> Draft:
+        if not self._samples:
+            return Draft([int(Q.argmax())] * limit)
+        return draft_tokens(padded(Q), lambda _: padded(Q), limit, Hints(hints.sampler), end_tokens=frozenset())
+
+
+LOSSLESS = [(Mode.SD, DEFAULT_RULE), (Mode.EXACT, DEFAULT_RULE)]
+TIERED = [(Mode.TIERED, rule) for rule in (JointRule(0.3, 0.3), RatioRule(0.7, 0.3), ConfidenceRule(0.7, 0.3))]
+LENGTHS_AND_SEEDS = [(length, seeded) for length in (2, None) for seeded in (True, False)]
+
+
+@pytest.mark.parametrize(
+    ("params", "length", "seeded"),
+    [*(({"temperature": 1.0}, *which) for which in LENGTHS_AND_SEEDS), (SHAPED, 2, True), (SHAPED, None, True)],
+    ids=str,
+)
+@pytest.mark.parametrize("samples", [True, False], ids=["samples", "no samples"])
+@pytest.mark.parametrize(("mode", "rule"), [*LOSSLESS, *TIERED], ids=str)
+def test_identical_tiers_give_their_distribution_in_every_mode(
+    mode: Mode,
+    rule: Rule,
+    seeded: bool,
+    length: int | None,
+    samples: bool,
+    params: dict[str, float],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With p = q' = q nothing is lost in any mode, so the text is distributed as q, position by position."""
+    fresh, seeds = np.random.default_rng, iter(range(10**6))
+    monkeypatch.setattr(np.random, "default_rng", lambda seed=None: fresh(next(seeds) if seed is None else seed))
+    engine = Engine(fakes.fake_verifier(Identical(), mask="2"), Likewise(samples=samples), Policy(mode, length, rule))
+    second, third = np.zeros(5, int), np.zeros(5, int)
+    for seed in range(500):
+        sampling = SamplingParams(seed=10**6 + seed if seeded else None, **params)
+        tokens = [t for step in engine.generate([1], max_tokens=3, sampling=sampling) for t in step.tokens]
+        second[tokens[1]] += 1
+        third[tokens[2]] += 1
+    assert fits(second, second_shaped() if params is SHAPED else Q)
+    if params is not SHAPED:
+        assert fits(third, Q)
 
 
 def test_the_same_seed_gives_the_same_text_in_every_mode() -> None:
@@ -280,7 +344,7 @@ def compared(mode: Mode, temperature: float, n: int, rule: Rule = DEFAULT_RULE) 
     counts, hits = np.zeros(5, int), 0
     for seed in range(n):
         (pace,) = engine.paces
-        pace.length = lambda room: min(room, 1)  # type: ignore[method-assign]
+        pace.next_length = lambda room, *_: min(room, 1)  # type: ignore[method-assign]
         steps = engine.generate([1], max_tokens=3, sampling=SamplingParams(seed=seed, temperature=temperature))
         next(steps)
         counts[next(steps).tokens[0]] += 1
@@ -295,10 +359,11 @@ def test_draws_that_are_compared_with_drafts_like_them_converge_to_q(mode: Mode,
     assert fits(counts, tempered(Q, temperature))
 
 
-def test_a_slim_tier_that_turns_a_draft_down_draws_with_fresh_random_numbers() -> None:
-    """In tiered the draft is p's best, which B always rewrites here, so that q' alone decides; likeness would show."""
+def test_a_slim_tier_that_decides_draws_from_its_own_distribution_with_the_drafts_random_numbers() -> None:
+    """It decides by its confidence alone, so numbers that it shares with the drafter do not show in what it draws."""
     counts, accepted = compared(Mode.TIERED, 1.0, 4000, ConfidenceRule(0.3, 0.5))
-    assert accepted < 0.2  # where the slim tier draws the draft's token itself
+    distance = np.abs(P - SLIM).sum() / 2
+    assert accepted > (1 - distance) / (1 + distance) - 0.02
     assert fits(counts, SLIM)
 
 

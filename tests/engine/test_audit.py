@@ -149,12 +149,19 @@ def test_a_forced_audit_is_no_escalation() -> None:
     assert one.stats.regions["A"] + one.stats.regions["bonus"] >= sum(one.stats.audited.values())
 
 
-def test_sampled_text_deviates_where_the_full_model_could_not_draw_it() -> None:
-    """With top-k 1 only the best can be drawn: every draft let through in its place is a deviation."""
+@pytest.mark.parametrize(("truncation", "distance"), [({}, 0.89), ({"top_k": 1}, 1.0)], ids=["all tokens", "top-k 1"])
+def test_a_sampled_token_deviates_by_the_distance_of_the_distributions(
+    truncation: dict[str, Any], distance: float
+) -> None:
+    """The slim tier gives 9 the probability 0.9 where the full one gives it to 5; at 6 it is unsure, and escalates.
+
+    Their total variation distance is 0.9 - 0.01, what the other ten tokens share being the same; with top-k 1 it is 1.
+    """
     one = engine({5: (9, 0.9), 6: (6, 0.4)}, {5: 9})
-    steps(one, 2, sampling=SamplingParams(temperature=1.0, seed=1))
-    assert one.stats.audited["A"] == 2
-    assert one.stats.deviations["A"] == 0  # without truncation anything could be drawn
+    sampling = SamplingParams(temperature=1.0, seed=1, **truncation)
+    steps(one, 2, sampling=sampling)
+    assert sum(one.stats.audited[region] for region in "AB") == 2
+    assert one.stats.deviations["A"] + one.stats.deviations["B"] == pytest.approx(distance, abs=1e-6)
 
 
 def test_there_is_no_deviation_before_an_audit() -> None:

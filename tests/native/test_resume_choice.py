@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import fakes
 import pytest
@@ -77,14 +78,12 @@ def test_the_plan_counts_the_cheaper_way() -> None:
 def test_on_a_device_costs_are_measured_though_drafts_have_a_fixed_length(
     devices: int, measured: bool, tiny_file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    load = Model._load
+    class OnDevices(Model):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            self.n_devices = devices
 
-    def on_devices(model: Model) -> int:
-        handle = load(model)
-        model.n_devices = devices
-        return handle
-
-    monkeypatch.setattr(Model, "_load", on_devices)
+    monkeypatch.setattr("via_sd_local.session.loader.Model", OnDevices)
     monkeypatch.setattr(session, "costs_of", lambda *_parts: DEAR)
     settings = Settings(tiny_file, drafter="lookup", mask="2-3", mode="exact", draft_tokens=3, threads=1)
     with session.Session(settings) as opened:

@@ -129,7 +129,7 @@ def compare(searched: Recording, held_out: Recording, costs: Costs, heard: Tick 
 def tiered(answers: Recording, costs: Costs, policy: Policy) -> Outcome:
     """What a policy of mode tiered does to the answers, one after the other."""
     replayed = replay(answers, costs, policy)
-    lenient = [stats.deviations["C"] for stats in replayed.stats]
+    lenient = [int(stats.deviations["C"]) for stats in replayed.stats]
     counts = tuple((hits - let, of) for (hits, of), let in zip(replayed.counts, lenient, strict=True))
     return Outcome(counts, replayed.tokens_per_second, sum(lenient))
 

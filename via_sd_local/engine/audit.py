@@ -5,25 +5,34 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..arrays import Floats
-from ..sampling.distribution import token_probability
+from ..sampling.distribution import Distribution, token_probability, total_variation
 from ..sampling.sampler import Sampler
 
 
 @dataclass(frozen=True, slots=True)
 class SlimDecision:
-    """A token, the region that decided it (A or B; a bonus token counts as B), and its probability under p or q'."""
+    """A token, the region that decided it (A or B; a bonus token counts as B), and its probability under p or q'.
+
+    `distribution` is q' as it was sampled from; None at temperature 0, and for a sampler without a distribution.
+    """
 
     token: int
     region: str
     probability: float
+    distribution: Distribution | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AuditedToken:
-    """The full model's judgement of a token; `overshoot` is the token's probability under p or q' less that under q."""
+    """The full model's judgement of a token.
+
+    `deviation` is 0 or 1 at temperature 0, and otherwise the total variation distance of q' and q at its position: the
+    share of texts in which sampling from q' instead of q changes this token. `overshoot` is the token's probability
+    under p or q' less that under q.
+    """
 
     region: str
-    deviates: bool
+    deviation: float
     overshoot: float
 
 
@@ -40,15 +49,19 @@ class Deviation:
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """The judgements of an audit, oldest token first, and the block's first deviation or None."""
+    """The judgements of an audit, oldest token first, and the block's first deviation or None.
+
+    At a temperature nothing is taken back, so `first` is None: a token that is drawn anew because of what followed it
+    would not be distributed as q.
+    """
 
     tokens: list[AuditedToken]
     first: Deviation | None
 
     @property
-    def deviations(self) -> int:
-        """The number of tokens that deviate."""
-        return sum(token.deviates for token in self.tokens)
+    def deviations(self) -> float:
+        """The sum of the tokens' deviations."""
+        return sum(token.deviation for token in self.tokens)
 
 
 class Audit:
@@ -68,16 +81,16 @@ class Audit:
             self.close()
             self._before = sampler.fork()
 
-    def expect(self, token: int, region: str, probability: float) -> None:
+    def expect(self, decision: SlimDecision) -> None:
         """Add a decision of the slim tier."""
-        self._decisions.append(SlimDecision(token, region, probability))
+        self._decisions.append(decision)
 
     def compare(self, logits: Floats, block: int, end_tokens: frozenset[int]) -> AuditReport:
         """Compare the newest decisions with the full model's logits for them, and forget all decisions.
 
         `logits` is `[n, n_vocab]` with n at most `len(self)`; older decisions are not judged. A greedy token deviates
-        if it is not the full model's best one under the sampler's settings; a sampled token deviates if the full model
-        could not have drawn it. The block begins at decision `block`, from which the first deviation is looked for.
+        if it is not the full model's best one under the sampler's settings; for a sampled token see `AuditedToken`. The
+        block begins at decision `block`, from which the first deviation is looked for.
         """
         tokens: list[AuditedToken] = []
         first: Deviation | None = None
@@ -90,7 +103,7 @@ class Audit:
                 continue
             audited = _judged(decision, logits[index - skipped], sampler)
             tokens.append(audited)
-            if audited.deviates and first is None and index >= block:
+            if sampler.greedy and audited.deviation and first is None and index >= block:
                 first = Deviation(index - block, sampler.fork(fresh=True))  # the draw at this position is spent
             if decision.token not in end_tokens:
                 sampler.accept(decision.token)
@@ -108,7 +121,9 @@ def _judged(decision: SlimDecision, logits: Floats, sampler: Sampler) -> Audited
     """Judge one decision by the full model's logits `[n_vocab]` and the sampler's state at its position."""
     row = sampler.processed(logits)
     if sampler.greedy:
-        deviates = decision.token != int(row.argmax())
+        deviation = float(decision.token != int(row.argmax()))
+    elif decision.distribution is not None:
+        deviation = total_variation(decision.distribution, sampler.distribution(logits))
     else:
-        deviates = sampler.is_distribution and sampler.distribution(logits).probability(decision.token) == 0
-    return AuditedToken(decision.region, deviates, decision.probability - token_probability(row, decision.token))
+        deviation = 0.0  # unknown
+    return AuditedToken(decision.region, deviation, decision.probability - token_probability(row, decision.token))

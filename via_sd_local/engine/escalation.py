@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from ..arrays import Floats
 from ..sampling.acceptance import verify
-from ..sampling.distribution import Distribution
 from ..tiers.cache import common_prefix
 from ..tiers.drafter import Draft
 from .audit import Audit, AuditReport
@@ -20,8 +19,8 @@ class Case:
     """A block that goes to the full verifier.
 
     The slim verifier has kept the first `kept` tokens of `draft`. `unseen` are the tokens that no pass has decoded yet.
-    `slim_saw` says that the slim verifier has seen the draft; the token after the kept ones is then one that it did not
-    keep, and no sample of the drafter any more. `unsure` says that this token is in region C.
+    `slim_saw` says that the slim verifier has seen the draft, and `unsure` that the token after the kept ones is in
+    region C. At a temperature the slim verifier has not looked at that token, so it still is a sample of the drafter.
     """
 
     draft: Draft
@@ -90,7 +89,7 @@ class Escalation:
             state.stats.tightened += 1
             self._trust.tighten()
             if report.first is not None:
-                own = sum(token.deviates for token in report.tokens[audited - self._kept :])
+                own = sum(token.deviation for token in report.tokens[audited - self._kept :])
                 budget.spend(1 - own)  # the first one was decided; those after it never were
                 taken_back = self._kept - report.first.position
                 state.sampler.close()
@@ -106,7 +105,7 @@ class Escalation:
         stats.regions["A"] += self._kept
         stats.regions["C"] += self._case.unsure
         for token in report.tokens[: len(report.tokens) - taken_back]:
-            stats.audit(token.region, token.deviates, token.overshoot)
+            stats.audit(token.region, token.deviation, token.overshoot)
 
     def _decide_rest(self, logits: Floats, row: int) -> Block:
         """Let the full verifier decide the draft after the kept tokens, leniently as far as the budget permits.
@@ -114,9 +113,6 @@ class Escalation:
         The logits that judge that part of the draft begin at `row`.
         """
         state, draft, kept = self._state, self._draft, self._kept
-        proposals: list[Distribution | None] = [*draft.proposals[kept:]]
-        if self._case.slim_saw and proposals:
-            proposals[0] = None
         lenient: list[int] = []  # positions of draft tokens that the full verifier keeps though it would choose others
 
         def try_keep(position: int, gap: float) -> bool:
@@ -125,11 +121,12 @@ class Escalation:
             lenient.append(position)
             return True
 
-        decided = verify(state.sampler, draft.tokens[kept:], proposals, logits[row:], state.end_tokens, try_keep)
+        rest, proposals = draft.tokens[kept:], draft.proposals[kept:]
+        decided = verify(state.sampler, rest, proposals, logits[row:], state.end_tokens, try_keep)
         state.budget.earn(len(decided))
         state.stats.audited["C"] += len(decided)
         state.stats.deviations["C"] += len(lenient)
-        accepted = kept + common_prefix(decided, draft.tokens[kept:])
+        accepted = kept + common_prefix(decided, rest)
         state.drafting.observe("slim" if self._case.slim_saw else "full", draft, accepted)
         tiers = [Tier.DRAFT] * kept + [Tier.DRAFT if i in lenient else Tier.FULL for i in range(len(decided))]
         return Block(draft.tokens[:kept] + decided, tiers, logits[row - kept :])

@@ -93,6 +93,13 @@ class Rule(ABC):
         """Whether the slim verifier may emit argmax q' as the bonus token after a draft that it kept."""
         return top >= self.rewrite
 
+    def decides(self, top: float) -> bool:
+        """Whether the slim verifier decides a position at a temperature, given `top` = max q' there.
+
+        Unlike the regions, this must not depend on the drafted token: see `slim_sampling`.
+        """
+        return top >= max(self.accept, self.rewrite)
+
     def tighter(self) -> Rule:
         """Return the rule with both thresholds half as far from certainty."""
         return type(self)((1 + self.accept) / 2, (1 + self.rewrite) / 2)
@@ -126,6 +133,9 @@ class ConfidenceRule(Rule):
     def rewrites(self, ratio: float, top: float) -> bool:
         return ratio < 1.0 and top >= self.rewrite
 
+    def decides(self, top: float) -> bool:
+        return top >= self.rewrite
+
 
 @dataclass(frozen=True, slots=True)
 class RatioRule(Rule):
@@ -155,6 +165,9 @@ class RatioRule(Rule):
 
     def emits(self, top: float) -> bool:
         return top >= 0.5
+
+    def decides(self, top: float) -> bool:
+        return self.emits(top)
 
     def tighter(self) -> RatioRule:
         """Return the rule with both thresholds half as far from certainty, which is 0 for `rewrite`."""

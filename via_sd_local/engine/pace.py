@@ -55,6 +55,7 @@ class Pace:
         self._rate = 0.0  # tokens a second that this route promises
         self._draft_probes = ProbeSchedule(_FIRST_PROBE, _RAREST_PROBE)
         self._slim_probes = ProbeSchedule(_SLIM_PROBE)
+        self.planned = _UNKNOWN  # best number of tokens of the last draft, before any of them was drafted
         self._probing = False
         self._confident = False  # whether the drafter gives confidences, so that `wants_more` ends its drafts
 
@@ -69,10 +70,12 @@ class Pace:
         For a drafter with confidences it is an upper limit: `wants_more` decides token by token. `otherwise` is the
         rate that another drafter promises, in tokens a second.
         """
+        self.planned = min(max(room, 0), _UNKNOWN)
         if room < 1 or not self.knows:
-            return min(max(room, 0), _UNKNOWN)
+            return self.planned
         plain = max(1 / self.costs.of("full", 1), otherwise)
         rate, best = self._best(room)
+        self.planned = best
         self._probing = False
         if rate > plain * _MARGIN:
             self._rate = rate

@@ -44,7 +44,7 @@ class Stats:
     audits: int = 0  # full passes that `audit_every` demanded
     # tiered: tokens that the full model saw, by region (C: it decided them itself), and those that it would not choose
     audited: dict[str, int] = field(default_factory=lambda: dict.fromkeys("ABC", 0))
-    deviations: dict[str, int] = field(default_factory=lambda: dict.fromkeys("ABC", 0))
+    deviations: dict[str, float] = field(default_factory=lambda: dict.fromkeys("ABC", 0))
     overshoot: dict[str, list[float]] = field(default_factory=lambda: {"A": [], "B": []})  # p(v) - q(v), if audited
     tightened: int = 0  # times that the budget made the thresholds stricter
     passes: dict[str, PassCount] = field(default_factory=lambda: {kind: PassCount() for kind in PASS_KINDS})
@@ -52,10 +52,10 @@ class Stats:
     first_token_seconds: float = 0.0
     seconds: float = 0.0  # wall time inside the engine, prefill included, the consumer's own time excluded
 
-    def audit(self, region: str, deviates: bool, overshoot: float) -> None:
+    def audit(self, region: str, deviation: float, overshoot: float) -> None:
         """Count a token that the slim tier decided and the full model has audited."""
         self.audited[region] += 1
-        self.deviations[region] += deviates
+        self.deviations[region] += deviation
         self.overshoot[region].append(overshoot)
 
     def record(self, kind: str, tokens: int, seconds: float) -> None:

@@ -58,6 +58,15 @@ class Distribution:
         return int(self.tokens[min(index, len(self.tokens) - 1)])
 
 
+def total_variation(a: Distribution, b: Distribution) -> float:
+    """Return the total variation distance of two distributions, half the sum of |a - b|, from 0 to 1."""
+    size = int(max(a.tokens.max(), b.tokens.max())) + 1
+    difference = np.zeros(size)
+    np.add.at(difference, a.tokens, a.probabilities)
+    np.subtract.at(difference, b.tokens, b.probabilities)
+    return float(min(1.0, np.abs(difference).sum() / 2))
+
+
 def residual(q: Distribution, p: Distribution) -> Distribution:
     """Return max(0, q - p), normalised: the distribution to draw from after a sample of p was rejected.
 

@@ -1,19 +1,20 @@
 """Mode `tiered`: the slim verifier decides what it is sure of, and the full one the rest. Lossy.
 
 This is the method of VIA-SD (arXiv 2606.12243) with a budget of deviations: the slim verifier keeps (region A) or
-rewrites (region B) draft tokens; from the first token of region C on, the full verifier decides.
+rewrites (region B) draft tokens; from the first token of region C on, the full verifier decides. At a temperature each
+position is a sample of the distribution of the tier that decides it.
 """
 
 from __future__ import annotations
 
 from ...arrays import Floats
 from ...sampling.distribution import token_probability
-from ...sampling.sampler import DrafterSampler, Sampler
 from ...tiers.drafter import Draft
-from ..audit import Audit
+from ..audit import Audit, SlimDecision
 from ..decoder import BlockDecoder, DecodingState
 from ..escalation import Case, Escalation
-from ..gate import Region, SlimVerdict, judge
+from ..gate import Region, judge
+from ..slim_sampling import SlimJudgement, sample_by_slim
 from ..steps import Block, Tier
 from ..trust import SlimTrust
 
@@ -40,36 +41,48 @@ class TieredDecoder(BlockDecoder):
             return self._escalate(Case(draft, 0, [state.text[-1], *draft.tokens], slim_saw=False))
         slim = state.passes.slim([state.text[-1], *draft.tokens])
         self._audit.begin(state.sampler)
-        verdict = judge(self._trust.rule, draft.tokens, slim, state.sampler, state.end_tokens)
+        judgement = self._judge(draft, slim)
+        verdict = judgement.verdict
         kept = draft.tokens[: verdict.kept]
         for i, token in enumerate(kept):
-            self._audit.expect(token, "A", draft.confidences[i] if draft.confidences else 1.0)
-        unsure = verdict.region is Region.C
-        escalates = unsure or self._must_audit(kept)
+            probability = draft.confidences[i] if draft.confidences else 1.0
+            self._audit.expect(SlimDecision(token, "A", probability, judgement.distributions[i]))
+        escalates = verdict.region is Region.C or self._must_audit(kept)
         if state.drafting.pace:
             state.drafting.pace.observe_slim(draft.confidences, escalates, verdict.sure)
         if escalates:
-            state.stats.audits += not unsure
-            return self._escalate(Case(draft, len(kept), [], slim_saw=True, unsure=unsure))
-        return self._decided_by_slim(draft, verdict, slim)
+            state.stats.audits += not judgement.unsure
+            return self._escalate(Case(draft, len(kept), [], slim_saw=True, unsure=judgement.unsure))
+        return self._decided_by_slim(draft, judgement, slim)
 
-    def drafter_sampler(self) -> Sampler:
-        """Return the sampler as drafters see it.
+    def _judge(self, draft: Draft, slim: Floats) -> SlimJudgement:
+        """Let the slim tier decide what it is sure of, by its logits `[len(draft.tokens) + 1, n_vocab]`.
 
-        Drafts are never drawn with the target's random numbers here: the slim tier may draw in place of a draft token
-        that it turned down, and must not do so with the numbers that drew it.
+        At temperature 0 the verdict depends on the drafted tokens. Otherwise it must not; see `slim_sampling`.
         """
-        return DrafterSampler(self.state.sampler, coupled=False) if self.state.compares_draws else self.state.sampler
+        state, rule = self.state, self._trust.rule
+        if state.sampler.greedy:
+            verdict = judge(rule, draft.tokens, slim, state.sampler, state.end_tokens)
+            return SlimJudgement(verdict, verdict.region is Region.C, [None] * (len(draft.tokens) + 1))
+        most = state.policy.audit_every - len(self._audit)
+        return sample_by_slim(rule, draft, slim, state.sampler, state.end_tokens, most)
 
     def _chooses_slim(self, draft: Draft) -> bool:
-        """Choose the tier that sees the draft first, and count the choice."""
+        """Choose the tier that sees the draft first, and count the choice.
+
+        At a temperature the choice goes by the planned length and the overall rates: a choice that depended on the
+        drafted tokens would change the distribution of those that each tier decides.
+        """
         state, pace, waiting = self.state, self.state.drafting.pace, len(self._audit)
-        audit_due = waiting > 0 and waiting + len(draft.tokens) >= state.policy.audit_every
         slim_first = True
         if pace is not None:
+            length, confidences = len(draft.tokens), draft.confidences
+            if not state.sampler.greedy:
+                length, confidences = max(pace.planned, 1), []
             verifier = state.passes.verifier
             pending = verifier.n_kv - verifier.n_full
-            slim_first = not audit_due and pace.choose_route(draft.confidences, len(draft.tokens), pending) == "slim"
+            audit_due = waiting > 0 and waiting + length >= state.policy.audit_every
+            slim_first = not audit_due and pace.choose_route(confidences, length, pending) == "slim"
         slim_first = slim_first and self._trust.decides and not state.budget.is_spent
         if pace is not None:
             state.stats.pace["slim_first" if slim_first else "full_first"] += 1
@@ -80,19 +93,19 @@ class TieredDecoder(BlockDecoder):
         ended = bool(kept) and kept[-1] in self.state.end_tokens
         return len(self._audit) >= self.state.policy.audit_every and not ended
 
-    def _decided_by_slim(self, draft: Draft, verdict: SlimVerdict, slim: Floats) -> Block:
+    def _decided_by_slim(self, draft: Draft, judgement: SlimJudgement, slim: Floats) -> Block:
         """Return the block of the kept tokens and, where the slim verifier is sure, its own token after them.
 
         `slim` is `[len(draft.tokens) + 1, n_vocab]`.
         """
-        state = self.state
+        state, verdict = self.state, judgement.verdict
         state.stats.count_verdict(verdict)
         kept = draft.tokens[: verdict.kept]
         block = Block(kept, [Tier.DRAFT] * len(kept), slim)
         if verdict.sure:
-            row = slim[len(kept)]
-            token = state.sampler.choose(row)
-            self._audit.expect(token, "B", token_probability(state.sampler.processed(row), token))
+            token = verdict.token
+            probability = token_probability(state.sampler.processed(slim[len(kept)]), token)
+            self._audit.expect(SlimDecision(token, "B", probability, judgement.distributions[len(kept)]))
             if token not in state.end_tokens:
                 state.sampler.accept(token)
             block.tokens.append(token)
