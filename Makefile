@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/installed
 
-.PHONY: chat install test lint check clean
+.PHONY: chat install test test-fast lint check clean
 
 chat: install
 	@if [ -n "$$PROMPT" ]; then printf '%s' "$$PROMPT" | $(BIN)/python -m via_sd_local.chat $(ARGS); \
@@ -27,6 +27,16 @@ $(STAMP): pyproject.toml CMakeLists.txt models/registry.json $(wildcard native/*
 
 test: install
 	$(BIN)/python -m pytest $(ARGS)
+
+# what needs no compiled library, in seconds; an environment without it is enough
+test-fast: $(VENV)/dependencies
+	$(BIN)/python -m pytest -m "pure or engine" tests/pure tests/engine $(ARGS)
+
+$(VENV)/dependencies: pyproject.toml
+	@[ -x $(BIN)/pip ] || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python scripts/dependencies.py > $(VENV)/requirements.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --requirement $(VENV)/requirements.txt
+	@touch $@
 
 lint: install
 	$(BIN)/ruff check .

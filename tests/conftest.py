@@ -1,25 +1,36 @@
-"""Shared by the tests: the two real models, and short ways to open what must be closed again."""
+"""Shared by the tests: rings, a cache folder of their own, the two real models, and short ways to open and close.
+
+Nothing here imports the compiled library before a test asks for it, so that the rings `pure` and `engine` run without.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-import tiny
 
+from via_sd_local.files import cache_folder
 from via_sd_local.mask import LayerMask
-from via_sd_local.runtime.context import Context
-from via_sd_local.runtime.model import Model
 from via_sd_local.runtime.placement import DEFAULT, Placement
-from via_sd_local.tiers.verifier import Verifier
+
+if TYPE_CHECKING:
+    import tiny
+
+    from via_sd_local.runtime.context import Context
+    from via_sd_local.runtime.model import Model
+    from via_sd_local.tiers.verifier import Verifier
 
 pytest.register_assert_rewrite("commands", "conversations", "generations", "patching", "pulls", "testbeds")
 
+_HOME = pytest.StashKey[tuple[Path, str | None]]()
 THREADS = 1  # two threads on a shared machine can stall each other for seconds
 
 
@@ -41,21 +52,18 @@ def gemma_path() -> Path:
 
 @pytest.fixture(scope="session")
 def smollm2(smollm2_path: Path) -> Iterator[Model]:
+    from via_sd_local.runtime.model import Model
+
     with closing(Model(smollm2_path)) as model:
         yield model
 
 
 @pytest.fixture(scope="session")
 def gemma(gemma_path: Path) -> Iterator[Model]:
+    from via_sd_local.runtime.model import Model
+
     with closing(Model(gemma_path)) as model:
         yield model
-
-
-@pytest.fixture(autouse=True)
-def _costs_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measured costs of the tests' models stay out of the user's cache."""
-    folder = tmp_path_factory.getbasetemp() / "costs"
-    monkeypatch.setattr("via_sd_local.engine.measure._folder", lambda: folder)
 
 
 @pytest.fixture(autouse=True)
@@ -67,14 +75,50 @@ def profiles_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def pytest_configure() -> None:
-    """Programs that the tests start must hear Ctrl-C, also where this one was started in the background, without it."""
+RINGS = ("pure", "engine", "native", "model", "packaging")
+TINY_MODELS = {"tiny_model", "context", "verifier"}
+REAL_MODELS = {"smollm2", "smollm2_path", "gemma", "gemma_path"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test with its ring: that of its folder, or of the models that it asks for, unless it names its own."""
+    for item in items:
+        if any(item.get_closest_marker(ring) for ring in RINGS):
+            continue
+        ring, fixtures = item.path.parent.name, set(getattr(item, "fixturenames", ()))
+        if ring != "packaging" and REAL_MODELS & fixtures:
+            ring = "model"
+        elif ring in ("pure", "engine") and TINY_MODELS & fixtures:
+            ring = "native"
+        if ring in RINGS:
+            item.add_marker(ring)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give the tests a cache folder of their own, and let the programs that they start hear Ctrl-C.
+
+    The models and the sources of llama.cpp, which take minutes to fetch, are those of the user's cache; a model that is
+    absent there is fetched into it, as `make chat` does. All else that is written goes to the tests' folder.
+    """
+    real, home = cache_folder(), Path(tempfile.mkdtemp(prefix="via-sd-tests-"))
+    for name in ("models", "sources"):
+        (real / name).mkdir(parents=True, exist_ok=True)
+        (home / name).symlink_to(real / name)
+    config.stash[_HOME] = (home, os.environ.get("VIA_SD_HOME"))
+    os.environ["VIA_SD_HOME"] = str(home)
+    # where this program was started in the background, it ignores SIGINT, and so would its children
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_unconfigure() -> None:
-    """Close what llama-cpp-python leaves open at exit."""
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove the cache folder, and close what llama-cpp-python leaves open at exit."""
+    home, before = config.stash[_HOME]
+    shutil.rmtree(home, ignore_errors=True)
+    if before is None:
+        del os.environ["VIA_SD_HOME"]
+    else:
+        os.environ["VIA_SD_HOME"] = before
     utils = sys.modules.get("llama_cpp._utils")
     for file in (getattr(utils, "outnull_file", None), getattr(utils, "errnull_file", None)):
         if file is not None:
@@ -91,6 +135,9 @@ def keep() -> Iterator[Callable[[Any], Any]]:
 @pytest.fixture
 def tiny_model(tmp_path: Path, keep: Callable[[Any], Any]) -> Callable[..., Model]:
     """`tiny_model(spec, tensors=None, placement=…, **options of tiny.write)` writes and loads a tiny model."""
+    import tiny
+
+    from via_sd_local.runtime.model import Model
 
     def make(
         spec: tiny.Spec, tensors: tiny.Tensors | None = None, placement: Placement = DEFAULT, **options: Any
@@ -105,12 +152,15 @@ def tiny_model(tmp_path: Path, keep: Callable[[Any], Any]) -> Callable[..., Mode
 @pytest.fixture
 def context(keep: Callable[[Any], Any]) -> Callable[..., Context]:
     """`context(model, n_ctx=256)` opens a context."""
+    from via_sd_local.runtime.context import Context
+
     return lambda model, n_ctx=256: keep(Context(model, n_ctx=n_ctx, n_threads=THREADS))
 
 
 @pytest.fixture
 def verifier(keep: Callable[[Any], Any]) -> Callable[..., Verifier]:
     """`verifier(model, mask text, n_ctx=256)` opens a verifier."""
+    from via_sd_local.tiers.verifier import Verifier
 
     def make(model: Model, mask: str = "", n_ctx: int = 256, **options: Any) -> Verifier:
         parsed = LayerMask.parse(mask, model.n_layer)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import fakes
 import numpy as np
 import pytest
-import tiny
 
 from via_sd_local.engine import measure
 from via_sd_local.engine.acceptance_rate import AcceptanceRate
@@ -18,11 +17,13 @@ from via_sd_local.engine.costs import Costs
 from via_sd_local.engine.engine import Engine
 from via_sd_local.engine.pace import Pace
 from via_sd_local.engine.policy import Mode, Policy
-from via_sd_local.runtime.model import Model
 from via_sd_local.sampling.params import SamplingParams
 from via_sd_local.tiers.model_drafter import ModelDrafter
 from via_sd_local.tiers.prompt_lookup import PromptLookup
-from via_sd_local.tiers.verifier import Verifier
+
+if TYPE_CHECKING:
+    from via_sd_local.runtime.model import Model
+    from via_sd_local.tiers.verifier import Verifier
 
 # milliseconds of a Q4_0 model of 1.5 billion parameters on two threads of one CPU
 STAIRCASE = {1: 119, 2: 124, 3: 143, 4: 107, 5: 144, 8: 195, 16: 268, 32: 521}
@@ -307,6 +308,8 @@ def test_the_engine_teaches_its_pace() -> None:
 def pair(
     tiny_model: Callable[..., Model], verifier: Callable[..., Verifier], keep: Callable[[Any], Any]
 ) -> Callable[..., tuple[Verifier, ModelDrafter]]:
+    import tiny
+
     model = tiny_model(tiny.spec("llama"))
     return lambda mask="": (verifier(model, mask), keep(ModelDrafter(model, model, n_ctx=256, n_threads=1)))
 

@@ -20,7 +20,7 @@ from via_sd_local import Llama
 from via_sd_local.binding import import_llama_cpp
 from via_sd_local.runtime.context import Context
 from via_sd_local.runtime.model import Model
-from via_sd_local.sampling.chain import make_sampler
+from via_sd_local.sampling.factory import make_sampler
 from via_sd_local.sampling.params import SamplingParams
 
 llama_cpp = import_llama_cpp("llama")

@@ -14,7 +14,7 @@ from via_sd_local.engine.engine import Engine
 from via_sd_local.engine.gate import ConfidenceRule
 from via_sd_local.engine.policy import Mode, Policy
 from via_sd_local.runtime.model import Model
-from via_sd_local.sampling.chain import make_sampler
+from via_sd_local.sampling.factory import make_sampler
 from via_sd_local.sampling.json_schema import to_gbnf
 from via_sd_local.sampling.params import SamplingParams
 from via_sd_local.tiers.drafter import Drafter

@@ -14,7 +14,8 @@ from via_sd_local.engine.engine import Engine
 from via_sd_local.engine.gate import ConfidenceRule
 from via_sd_local.engine.policy import Mode, Policy
 from via_sd_local.runtime.model import Model
-from via_sd_local.sampling.chain import ChainSampler, make_sampler
+from via_sd_local.sampling.chain import ChainSampler
+from via_sd_local.sampling.factory import make_sampler
 from via_sd_local.sampling.params import SamplingParams
 from via_sd_local.sampling.sampler import TemperatureSampler
 from via_sd_local.tiers.drafter import Drafter

@@ -1,4 +1,4 @@
-"""The examples, on a tiny model, with the libraries that they show; pip fetches these once into the cache folder."""
+"""The examples, on a tiny model, with the libraries that they show; pip fetches these once into the build folder."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import sys
 from pathlib import Path
 
 import dropin
-import platformdirs
 import pytest
 
 tiny_path = dropin.tiny_path
+
+pytestmark = pytest.mark.examples
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 # not in the extra `test`: they bring plugins of pytest that every run would load. Half a minute and 240 MB each
@@ -25,7 +26,8 @@ LLAMA_INDEX = (("llama-index-core==0.14.25",), ("--no-deps", "llama-index-llms-l
 def fetched(*wanted: str) -> Path:
     """A folder with packages, by pip's arguments; skips the test where pip cannot install them."""
     name = f"{wanted[-1]}-{sys.implementation.cache_tag}"
-    folder = platformdirs.user_cache_path("via-sd-local", appauthor=False) / "examples" / name
+    # of the checkout: it outlives a run of the tests, and `make clean` removes it
+    folder = EXAMPLES.parent / "build" / "examples" / name
     if not folder.is_dir():
         partial = folder.with_name(f".{secrets.token_hex(4)}")
         pip = [

@@ -116,6 +116,7 @@ def test_nothing_heavy_is_imported_before_the_arguments_are_known(module: str, a
     assert done.stderr.splitlines()[-1] == "loaded:"
 
 
+@pytest.mark.native  # the package is installed
 def test_the_version_is_known_and_nothing_else_is_made_up() -> None:
     from importlib.metadata import version
 
@@ -138,6 +139,7 @@ runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
 """
 
 
+@pytest.mark.native  # some of these modules are imported with the compiled library
 @pytest.mark.parametrize(
     ("module", "arguments", "name"),
     [
@@ -145,7 +147,7 @@ runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
         ("via_sd_local.chat", [], "via_sd_local.session.settings"),
         ("via_sd_local.chat", ["--verifier", "absent.gguf"], "llama_cpp.llama_cpp"),
         ("via_sd_local.cli", ["models", "list"], "via_sd_local.cli.doctor"),
-        ("via_sd_local.cli", ["models", "list"], "platformdirs"),
+        ("via_sd_local.cli", ["models", "list"], "via_sd_local.catalog.inventory"),
     ],
 )
 def test_ctrl_c_while_python_imports_ends_without_a_traceback(module: str, arguments: list[str], name: str) -> None:

@@ -386,6 +386,7 @@ def test_shares_are_of_the_bytes_that_a_pass_reads(smollm2_path, tmp_path):
     assert shares.below(2) == pytest.approx(sum(shares.attn[:2]) + sum(shares.ffn[:2]))
 
 
+@pytest.mark.native
 def test_of_experts_those_count_that_a_token_uses(tmp_path):
     import tiny
 

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..sampling.chain import make_sampler
+from ..sampling.factory import make_sampler
 from . import chat_completion
 from .arguments import (
     read_callbacks,

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from ..binding import build_info
 from ..files import cache_folder, replacing
 from ..tiers.cache import Recorder, ignore
 from ..tiers.drafter import Drafter, Hints
@@ -108,6 +107,8 @@ def _folder() -> Path:
 
 def _key(verifier: Verifier, drafters: Sequence[Drafter]) -> str:
     """Return a hash of everything that the costs depend on: files, placements, masks, threads, library."""
+    from ..binding import build_info  # here: without the compiled library nothing is measured
+
     models = [verifier.model, *(part.model for part in drafters if isinstance(part, ModelDrafter))]
     stats = [(model.path.name, model.path.stat()) for model in models]
     files = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from ..faces import lazy_names
 
 if TYPE_CHECKING:
-    from .chain import make_sampler as make_sampler
     from .distribution import Distribution as Distribution
+    from .factory import make_sampler as make_sampler
     from .params import LogitsProcessor as LogitsProcessor
     from .params import SamplingParams as SamplingParams
     from .sampler import Sampler as Sampler
@@ -20,7 +20,7 @@ _HOMES = {
     "Sampler": ".sampler",
     "SamplingParams": ".params",
     "TemperatureSampler": ".sampler",
-    "make_sampler": ".chain",
+    "make_sampler": ".factory",
 }
 
 __all__ = ["Distribution", "LogitsProcessor", "Sampler", "SamplingParams", "TemperatureSampler", "make_sampler"]

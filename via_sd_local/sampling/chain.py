@@ -16,21 +16,9 @@ from .distribution import Distribution
 from .json_schema import to_gbnf
 from .noise import Noise
 from .params import LogitsProcessor, SamplingParams
-from .sampler import Proposal, Sampler, TemperatureSampler, greedy_proposal, sampled_proposal
+from .sampler import Proposal, greedy_proposal, sampled_proposal
 
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])  # llama_token_data
-
-
-def make_sampler(
-    model: Model, params: SamplingParams, text: Sequence[int] = (), processors: Sequence[LogitsProcessor] = ()
-) -> Sampler:
-    """Return the sampler for these settings; `text` is the prompt, which only the logits processors see.
-
-    Raises ValueError for a grammar or JSON schema that cannot be enforced, or a bias on a token that does not exist.
-    """
-    if not (params.edits_logits or params.truncates or processors):
-        return TemperatureSampler(params.temperature, params.seed)
-    return ChainSampler(model, params, text, processors)
 
 
 class ChainSampler:

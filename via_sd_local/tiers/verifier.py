@@ -15,6 +15,7 @@ import numpy as np
 from ..arrays import Floats
 from ..interrupts import interrupts_after
 from ..mask import LayerMask
+from ..sampling.factory import make_sampler
 from .cache import Recorder, TokenCache, ignore, timed
 
 if TYPE_CHECKING:
@@ -100,8 +101,6 @@ class Verifier(TokenCache):
         self, params: SamplingParams, prompt: Sequence[int], processors: Sequence[LogitsProcessor]
     ) -> Sampler:
         """Return a sampler over this model's vocabulary; ValueError for parameters that the model cannot follow."""
-        from ..sampling.chain import make_sampler  # here: it needs the compiled library
-
         return make_sampler(self.model, params, prompt, processors)
 
     #
