@@ -19,10 +19,11 @@ import numpy as np
 from via_sd_local.calibration.dimr.answers import RecordedAnswer, answers, from_json, to_json
 from via_sd_local.calibration.dimr.evaluation import Evaluator
 from via_sd_local.calibration.dimr.objective import OBJECTIVES, Score
-from via_sd_local.calibration.dimr.search import STRATEGIES, SearchBudget, SearchProgress, SearchResult, search
+from via_sd_local.calibration.dimr.search import SearchBudget, SearchProgress, SearchResult, search
 from via_sd_local.calibration.dimr.space import Space
 from via_sd_local.calibration.dimr.speed import Shares, speed_worth
 from via_sd_local.calibration.dimr.texts import load_texts, split
+from via_sd_local.calibration.plan import STRATEGIES
 from via_sd_local.catalog.lookup import resolve
 from via_sd_local.errors import ViaSdError
 from via_sd_local.mask import LayerMask

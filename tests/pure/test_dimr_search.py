@@ -16,8 +16,9 @@ from test_dimr_strategies import N_LAYER, PLANTED, WORTH, Quick, Toy
 
 from via_sd_local.calibration.dimr import trial_log
 from via_sd_local.calibration.dimr.objective import Score
-from via_sd_local.calibration.dimr.search import STRATEGIES, SearchBudget, SearchProgress, SearchResult, search
+from via_sd_local.calibration.dimr.search import SearchBudget, SearchProgress, SearchResult, search
 from via_sd_local.calibration.dimr.speed import Shares, speed_worth
+from via_sd_local.calibration.plan import STRATEGIES
 from via_sd_local.engine.costs import Costs
 from via_sd_local.mask import LayerMask
 

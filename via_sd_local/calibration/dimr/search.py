@@ -6,21 +6,19 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from ...mask import LayerMask
+from ..plan import STRATEGIES, Strategy
 from .guided import Guided
 from .objective import OBJECTIVES, Objective, Score
 from .space import FrontPoint, Space, Trial, front_of
-from .strategies import Paper, Random, Strategy, Worth
+from .strategies import MaskProposer, Paper, Random, Worth
 from .trial_log import LoggedTrial, TrialLog
 
-StrategyName: TypeAlias = Literal["guided", "paper", "random"]
-
-STRATEGIES: tuple[StrategyName, ...] = ("guided", "paper", "random")
 _PROBE = 40_961  # the seed of the first trial of a budget in minutes
 _PLANNED = 0.8  # of the evaluations that a budget in minutes seems to allow
 
@@ -86,7 +84,7 @@ def search(
     worth: Worth,
     quick_score: Callable[[LayerMask], Score] | None = None,
     quick_cost: float = 1.0,
-    strategy: StrategyName = "guided",
+    strategy: Strategy = "guided",
     skip_ratio: float | None = None,
     objective: Objective = "kl",
     seed: int = 0,
@@ -154,7 +152,7 @@ def search(
 
 
 def make_strategy(
-    name: StrategyName,
+    name: Strategy,
     space: Space,
     *,
     seed: int,
@@ -162,7 +160,7 @@ def make_strategy(
     worth: Worth,
     plan: int,
     quick_cost: float = 1.0,
-) -> Strategy:
+) -> MaskProposer:
     """A strategy by its name; `plan` is the number of evaluations that it may count on, `quick_cost` of a quick one."""
     if name == "random":
         return Random(space, seed=seed)
@@ -203,7 +201,7 @@ class _Run:
     def seconds(self) -> float:
         return self._before + self._clock() - self._started
 
-    def go(self, make: Callable[[int], Strategy]) -> None:
+    def go(self, make: Callable[[int], MaskProposer]) -> None:
         """Search until the budget is spent, the strategy has nothing left, or Ctrl-C; `make` takes the plan."""
         logged = list(self._log.trials) if self._log is not None else []
         for entry in logged:

@@ -24,7 +24,7 @@ _CANDIDATES = 500  # of each kind
 Worth: TypeAlias = Callable[[LayerMask, Score], float]  # higher is better, e.g. expected tokens a second
 
 
-class Strategy(Protocol):
+class MaskProposer(Protocol):
     """Proposes masks of a space."""
 
     name: str
