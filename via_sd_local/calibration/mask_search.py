@@ -138,7 +138,7 @@ def find_mask(
 
 
 def _recording(answers: list[RecordedAnswer], evaluator: Evaluator, mask: LayerMask, draft: TopLogits) -> Recording:
-    """What the tiers say of the answers, the slim one with this mask."""
+    """Return a recording of the answers in which the slim tier skips this mask."""
     slim = evaluator.slim(mask)
     ends = [*evaluator.starts[1:], len(evaluator)]
     rows = [slice(start, end) for start, end in zip(evaluator.starts, ends, strict=True)]

@@ -1,4 +1,4 @@
-"""What a calibration is to do, checked before anything is loaded."""
+"""The plan of a calibration, checked before anything is loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the three tiers say of the same texts, recorded once, so that policies can be compared without models."""
+"""Recorded predictions of the three tiers for the same texts, so that policies can be compared without models."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Any number of answers."""
+    """The recorded answers of a set of prompts."""
 
     answers: list[Recorded]
 
     def __len__(self) -> int:
-        """Recorded positions."""
+        """The number of recorded positions."""
         return sum(map(len, self.answers))
 
     def save(self, path: Path) -> None:

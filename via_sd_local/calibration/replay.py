@@ -116,7 +116,7 @@ class _Tables:
 
 
 def _tokens_of(answer: Recorded) -> TokenIds:
-    """Every token that some tier gives a chance worth showing, sorted."""
+    """Return the tokens that are among the most probable ones of any tier, sorted."""
     tops = [top for top in (answer.full, answer.slim, answer.draft) if top is not None]
     known: TokenIds = np.unique(np.concatenate([top.ids[:, :_KEPT].ravel() for top in tops]))
     return known

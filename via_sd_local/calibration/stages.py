@@ -31,7 +31,7 @@ Tick = Callable[[], None]
 
 
 def time_passes(verifier: Verifier, drafters: Sequence[Drafter], rounds: int, heard: Tick) -> Costs:
-    """The medians of so many rounds over every kind and size of pass; `heard` after each."""
+    """Return the median costs of passes over `rounds` measurements of every kind and size; call `heard` after each."""
     costs = Costs()
     for _ in range(rounds):
         for kind, row in measure(verifier, drafters, ROUND_SECONDS).to_json().items():
@@ -53,7 +53,7 @@ class TierDistributions:
 
     @classmethod
     def of(cls, recording: Recording) -> TierDistributions:
-        """Of every answer of a recording, one after the other; ValueError for none."""
+        """Return the distributions over all answers of a recording, in order; ValueError for an empty recording."""
 
         def joined(parts: Sequence[TopLogits | None]) -> TopLogits | None:
             known = [part for part in parts if part is not None]
@@ -64,7 +64,7 @@ class TierDistributions:
         return cls(full, slim, joined([answer.draft for answer in recording.answers]))
 
     def agreements(self) -> dict[str, Agreement]:
-        """Of each two tiers that there are: p the draft, q' the slim verifier, q the full one."""
+        """Return the agreement of each pair of recorded tiers: p is the draft model, q' the slim tier, q the full one."""
         pairs = {"p-q": (self.draft, self.full), "q'-q": (self.slim, self.full), "p-q'": (self.draft, self.slim)}
         return {
             name: Agreement(round(objective.agreement(a, b), 6), len(self.full))
@@ -73,7 +73,7 @@ class TierDistributions:
         }
 
     def delta(self) -> DeltaCriterion | None:
-        """The paper's criterion, in nats a position; None where a tier is missing."""
+        """Return the paper's criterion, in nats per position; None where a tier was not recorded."""
         if self.slim is None or self.draft is None:
             return None
 
@@ -86,7 +86,7 @@ class TierDistributions:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What was predicted of each mode, and what follows from it."""
+    """The predicted speeds of all modes, the thresholds by level, and the recommendation that follows from them."""
 
     speeds: Speeds
     levels: tuple[Level, ...]
@@ -127,7 +127,7 @@ def compare(searched: Recording, held_out: Recording, costs: Costs, heard: Tick 
 
 
 def tiered(answers: Recording, costs: Costs, policy: Policy) -> Outcome:
-    """What a policy of mode tiered does to the answers, one after the other."""
+    """Replay a policy of mode `tiered` over the answers in order, and return its deviations and its speed."""
     replayed = replay(answers, costs, policy)
     lenient = [int(stats.deviations["C"]) for stats in replayed.stats]
     counts = tuple((hits - let, of) for (hits, of), let in zip(replayed.counts, lenient, strict=True))
@@ -135,7 +135,7 @@ def tiered(answers: Recording, costs: Costs, policy: Policy) -> Outcome:
 
 
 def _thresholds(rules: dict[str, Chosen], smaller: dict[str, Thresholds]) -> dict[str, Thresholds]:
-    """By rule; those of the next smaller level where they are faster."""
+    """Return the thresholds by rule; where those of the next smaller level are faster, these are taken."""
     table = {}
     for name, chosen in rules.items():
         rule, outcome = chosen.rule, chosen.outcome

@@ -38,7 +38,7 @@ class Outcome:
 
     @property
     def deviations(self) -> int:
-        """By the slim tier."""
+        """The number of tokens that the slim tier decided in another way than the full model would have."""
         return sum(hits for hits, _ in self.counts)
 
     @property

@@ -1,4 +1,4 @@
-"""What a calibration has done so far, kept in files so that a killed run goes on where it was."""
+"""Intermediate results of a calibration, kept in files so that a run that was ended can be resumed."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Work:
         return self.folder / name
 
     def load(self, name: str, read: Callable[[Path], T]) -> T | None:
-        """What an earlier run saved; None where it did not, or what is there cannot be read."""
+        """Return what an earlier run saved; None if it saved nothing, or the file cannot be read."""
         path = self.folder / name
         try:
             return read(path) if path.is_file() else None

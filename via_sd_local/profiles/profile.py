@@ -168,7 +168,7 @@ class Speeds:
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """What the figures come from: the answers of the verifier itself to the prompts of a set."""
+    """The texts behind the figures: the verifier's own answers to the prompts of a set."""
 
     name: str
     prompts: int
@@ -204,7 +204,7 @@ class SearchSummary:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One calibration; figures that need a draft model are absent without one.
+    """The result of one calibration; figures that need a draft model are absent without one.
 
     `mask` is LayerMask's text, `none` where no slim tier was found. `lossless` is the fastest mode that does not
     deviate. `search` is None for a mask that was given by hand.
@@ -271,7 +271,7 @@ class Profile:
         return None
 
     def costs_on(self, machine: str, threads: int) -> Costs | None:
-        """What passes cost on this machine; None where it was not measured."""
+        """Return the costs of passes on a machine with this number of threads; None where they were not measured."""
         for table in self.costs:
             if (table.machine, table.threads) == (machine, threads):
                 return table.costs

@@ -107,7 +107,7 @@ class BlockContext(Context):
             set_layer_input(self.handle, layer, wanted)
 
     def recorded(self, layer: int, n: int) -> Floats | None:
-        """Those of the last batch, `[n, n_embd]`, copied; None if the architecture does not record them."""
+        """Return a copy of the layer inputs of the last batch, `[n, n_embd]`; None if the architecture records none."""
         pointer = get_layer_input(self.handle, layer)
         return np.ctypeslib.as_array(pointer, shape=(n, self.model.n_embd)).copy() if pointer else None
 

@@ -1,4 +1,4 @@
-"""DIMR's loop: ask a strategy for a mask, score it, log it, tell; until the budget is spent or Ctrl-C is pressed."""
+"""The loop of DIMR: ask a strategy for a mask, score it, log it, tell the strategy, until the budget is spent."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def make_strategy(
 
 
 class _Run:
-    """One search under way."""
+    """The state of a running search."""
 
     def __init__(
         self,

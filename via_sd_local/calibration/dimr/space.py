@@ -76,7 +76,7 @@ class Space:
         )
 
     def sublayers(self, mask: LayerMask) -> set[int]:
-        """Those that a mask skips."""
+        """Return the indices of the sublayers that a mask skips."""
         return {2 * layer for layer in mask.attn} | {2 * layer + 1 for layer in mask.ffn}
 
     def bits(self, masks: Collection[LayerMask]) -> npt.NDArray[np.float64]:
@@ -96,7 +96,7 @@ class Space:
         return self.mask(rng.choice(self.size, count, replace=False))
 
     def draw_new(self, rng: np.random.Generator, known: Collection[LayerMask]) -> LayerMask | None:
-        """One that is not in `known`; None if that does not succeed, since there are few masks."""
+        """Return a mask that is not in `known`; None if none is found, as where there are few masks."""
         drawn = (self.draw(rng) for _ in range(_TRIES))
         return next((mask for mask in drawn if mask not in known), None)
 

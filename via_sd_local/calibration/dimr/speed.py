@@ -1,4 +1,4 @@
-"""What a mask is worth: expected tokens a second, from measured costs and the weights that a mask leaves out."""
+"""The worth of a mask: expected tokens a second, from measured costs and the weights that the mask leaves out."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Shares:
 
     @classmethod
     def equal(cls, n_layer: int) -> Shares:
-        """All sublayers alike, and no head."""
+        """Return equal shares for all sublayers, and none for the output head."""
         return cls((0.5 / n_layer,) * n_layer, (0.5 / n_layer,) * n_layer)
 
     @classmethod

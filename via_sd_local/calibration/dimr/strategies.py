@@ -35,11 +35,11 @@ class MaskProposer(Protocol):
         ...
 
     def ask(self) -> LayerMask | None:
-        """The mask to try next; None if there is nothing left to try."""
+        """Return the mask to try next; None if there is nothing left to try."""
         ...
 
     def tell(self, mask: LayerMask, score: Score | None) -> None:
-        """What came of the mask that was asked for; None: llama.cpp refuses it."""
+        """Learn the score of the mask that was asked for; None if llama.cpp refuses the mask."""
         ...
 
 
@@ -131,7 +131,7 @@ def _expected_improvement(
     losses: Doubles,
     candidates: Doubles,
 ) -> Doubles:
-    """Of each candidate over the best loss, `[len(candidates)]`."""
+    """Return the expected improvement of each candidate over the best loss, `[len(candidates)]`."""
     from skopt.acquisition import gaussian_ei  # takes a second to import
     from skopt.learning import GaussianProcessRegressor
     from skopt.learning.gaussian_process.kernels import ConstantKernel, Matern

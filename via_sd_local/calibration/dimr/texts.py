@@ -17,7 +17,7 @@ _SHIPPED = Path(__file__).with_name("prompts.json")
 
 @dataclass(frozen=True, slots=True)
 class CalibrationPrompt:
-    """What a user asks, without a chat template; `kind` groups prompts of one task."""
+    """The text of a user's request, without a chat template; `kind` groups the prompts of one task."""
 
     text: str
     kind: str
