@@ -64,7 +64,7 @@ class TierDistributions:
         return cls(full, slim, joined([answer.draft for answer in recording.answers]))
 
     def agreements(self) -> dict[str, Agreement]:
-        """Return the agreement of each pair of recorded tiers: p is the draft model, q' the slim tier, q the full one."""
+        """Return the agreement of each pair of recorded tiers: p the draft model, q' the slim tier, q the full one."""
         pairs = {"p-q": (self.draft, self.full), "q'-q": (self.slim, self.full), "p-q'": (self.draft, self.slim)}
         return {
             name: Agreement(round(objective.agreement(a, b), 6), len(self.full))
