@@ -28,7 +28,7 @@ $(STAMP): pyproject.toml CMakeLists.txt models/registry.json $(wildcard native/*
 test: install
 	$(BIN)/python -m pytest $(ARGS)
 
-# what needs no compiled library, in seconds; an environment without it is enough
+# the tests that need no compiled library; an environment without it is enough
 test-fast: $(VENV)/dependencies
 	$(BIN)/python -m pytest -m "pure or engine" tests/pure tests/engine $(ARGS)
 
