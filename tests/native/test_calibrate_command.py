@@ -17,9 +17,11 @@ import commands
 import pytest
 from commands import Result, Run, assert_refused
 
-from via_sd_local.calibration import pipeline, stages, thresholds
+from via_sd_local.calibration import thresholds
 from via_sd_local.calibration.dimr.evaluation import Evaluator
 from via_sd_local.calibration.dimr.objective import Score
+from via_sd_local.calibration.recording import Recording
+from via_sd_local.calibration.stages import answers, comparison, costs, recordings
 from via_sd_local.calibration.work import Work
 from via_sd_local.mask import LayerMask
 from via_sd_local.profiles import profile
@@ -34,10 +36,10 @@ PNG = b"\x89PNG"
 @pytest.fixture(autouse=True)
 def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VIA_SD_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(stages, "ROUND_SECONDS", 1.0)
-    monkeypatch.setattr(pipeline, "ROUNDS", 1)
-    few = thresholds.candidates
-    monkeypatch.setattr(thresholds, "candidates", lambda kind: few(kind)[::9])
+    monkeypatch.setattr(costs, "ROUND_SECONDS", 1.0)
+    monkeypatch.setattr(costs, "ROUNDS", 1)
+    grid = comparison.Grid(candidates=lambda kind: thresholds.candidates(kind)[::9])
+    monkeypatch.setattr(comparison, "Grid", lambda: grid)
 
 
 @pytest.fixture
@@ -97,7 +99,7 @@ def test_without_a_draft_model_the_mask_is_all_there_is(run: Run, files: Path, t
     options = ("--mask", "2", "--text", text, "--answer-tokens", 8, "--threads", 1)
     result = run("calibrate", "--verifier", files / "llama.gguf", *options)
     assert result.status == 0
-    assert "Without a draft model only the mask was looked for" in result.out
+    assert "Without a draft model, only the mask was searched for" in result.out
     made = profile.load(profiles.folder() / "llama.json")
     assert (made.draft, made.delta, made.levels, made.speeds.sd) == (None, None, (), None)
     assert set(made.agreement) == {"q'-q"}
@@ -122,8 +124,8 @@ def test_a_second_run_takes_answers_and_recording_from_the_first(
     def never(*_: object, **__: object) -> None:
         raise AssertionError("done before")
 
-    monkeypatch.setattr(pipeline, "answers", never)
-    monkeypatch.setattr(pipeline, "record", never)
+    monkeypatch.setattr(answers, "answers", never)
+    monkeypatch.setattr(recordings, "record", never)
     assert calibrate("--mask", "2-3", "--resume").status == 0
     with pytest.raises(AssertionError, match="done before"):
         calibrate("--mask", "2-3", "--fresh", "--quiet")
@@ -133,7 +135,7 @@ def test_a_second_run_takes_answers_and_recording_from_the_first(
 def test_an_interruption_between_two_answers_loses_none(
     calibrate: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original, asked = pipeline.answers, []
+    original, asked = answers.answers, []
 
     def interrupted(verifier: Any, prompts: Any, most: int) -> Any:
         asked.extend(prompts)
@@ -141,7 +143,7 @@ def test_an_interruption_between_two_answers_loses_none(
             raise KeyboardInterrupt
         return original(verifier, prompts, most)
 
-    monkeypatch.setattr(pipeline, "answers", interrupted)
+    monkeypatch.setattr(answers, "answers", interrupted)
     assert calibrate("--mask", "2-3").status == 130
     assert calibrate("--mask", "2-3").status == 0
     assert len(asked) == 3 + 2
@@ -211,14 +213,14 @@ def test_where_nothing_can_be_kept_the_run_goes_on_without(
 def test_two_runs_of_the_same_pair_do_not_mix(
     calibrate: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = pipeline.answers
+    original = answers.answers
 
     def nested(*arguments: Any) -> Any:
-        monkeypatch.setattr(pipeline, "answers", original)
+        monkeypatch.setattr(answers, "answers", original)
         assert_refused(calibrate("--mask", "2-3", "--quiet"), "another calibration of these models on this text is run")
         return original(*arguments)
 
-    monkeypatch.setattr(pipeline, "answers", nested)
+    monkeypatch.setattr(answers, "answers", nested)
     assert calibrate("--mask", "2-3", "--quiet").status == 0
 
 
@@ -245,7 +247,7 @@ def test_the_search_is_in_the_profile_and_has_a_picture(
     assert made.mask in [point.mask for point in made.search.front]
     assert made.has_mask
     assert (profiles_folder / "llama+template.search.png").read_bytes().startswith(PNG)
-    assert "found by guided search for kl: 16 masks in" in result.out
+    assert "strategy guided, objective kl, 16 masks in" in result.out
 
 
 @pytest.mark.parametrize(("strategy", "objective"), [("guided", "kl"), ("paper", "relu"), ("random", "kl")])
@@ -342,7 +344,7 @@ def test_a_killed_run_leaves_only_whole_files_and_goes_on(files: Path, tmp_path:
         for path in home.glob("calibration/*/answers.json"):
             assert json.loads(path.read_text(encoding="utf-8"))
         for path in home.glob("calibration/*/recording-*"):
-            assert len(pipeline.Recording.load(path)) > 0
+            assert len(Recording.load(path)) > 0
         assert not (tmp_path / "p.json").exists() or profile.load(tmp_path / "p.json")
     done = subprocess.run(command, env=os.environ | {"VIA_SD_HOME": str(home)}, capture_output=True, check=False)
     assert done.returncode == 0

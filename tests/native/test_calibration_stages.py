@@ -8,9 +8,11 @@ from functools import cache
 import numpy as np
 import pytest
 
-from via_sd_local.calibration import stages, summary, thresholds
+from via_sd_local.calibration import summary
 from via_sd_local.calibration.recording import Recorded, Recording
-from via_sd_local.calibration.stages import Comparison, TierDistributions, compare
+from via_sd_local.calibration.stages.comparison import EXACT_RULES, Comparison, Grid, compare
+from via_sd_local.calibration.thresholds import candidates
+from via_sd_local.calibration.tier_distributions import TierDistributions
 from via_sd_local.calibration.top_logits import TopLogits
 from via_sd_local.engine.costs import Costs
 from via_sd_local.engine.policy import Mode
@@ -26,13 +28,8 @@ COSTS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Enough to see what there is to see, in a fraction of the time."""
-    original = thresholds.candidates
-    monkeypatch.setattr(thresholds, "candidates", lambda kind: original(kind)[::5])
-    monkeypatch.setattr(stages, "LEVELS", (0.02, 0.05))
-    monkeypatch.setattr(stages, "_EXACT_RULES", stages._EXACT_RULES[::4])
+# enough rules to see what there is to see, in a fraction of the time
+GRID = Grid((0.02, 0.05), EXACT_RULES[::4], lambda kind: candidates(kind)[::5])
 
 
 def tops(random: np.random.Generator, best: list[int], confidence: list[float]) -> TopLogits:
@@ -62,7 +59,7 @@ def recording(seed: int, *, slim: float = 0.95, draft: float = 0.8, answers: int
 
 @cache
 def compared(costs: str = "flat", draft: float = 0.8) -> Comparison:
-    return compare(recording(1, draft=draft), recording(2, draft=draft), Costs(COSTS[costs]))
+    return compare(recording(1, draft=draft), recording(2, draft=draft), Costs(COSTS[costs]), GRID)
 
 
 def test_a_cheap_and_honest_slim_tier_pays_within_a_budget() -> None:
@@ -96,10 +93,10 @@ def test_larger_budgets_are_never_slower() -> None:
 def test_without_a_draft_or_slim_tier_only_what_is_there_is_compared() -> None:
     full = recording(1)
     alone = Recording([Recorded(a.prompt, a.tokens, a.full, a.slim, None) for a in full.answers])
-    got = compare(alone, alone, Costs(FLAT))
+    got = compare(alone, alone, Costs(FLAT), GRID)
     assert (got.speeds.sd, got.speeds.exact, got.levels) == (None, None, ())
     no_slim = Recording([Recorded(a.prompt, a.tokens, a.full, None, a.draft) for a in full.answers])
-    got = compare(no_slim, no_slim, Costs(FLAT))
+    got = compare(no_slim, no_slim, Costs(FLAT), GRID)
     assert got.speeds.sd is not None
     assert (got.speeds.exact, got.levels) == (None, ())
 

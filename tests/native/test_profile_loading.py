@@ -196,13 +196,11 @@ def test_a_broken_profile_is_left_out_with_a_warning(
     broken.write_text('{"version": 1', encoding="utf-8")
     result = answer("--draft", files / "template.gguf", "--json")
     assert json.loads(result.out)["stats"]["mode"] == "plain"
-    assert result.err.startswith(f"warning: a profile is left out: {broken}: this is no profile")
+    assert result.err.startswith(f"warning: a profile is left out: {broken}: not a profile")
     first, second = result.err.splitlines()
     assert broken.name in first
     assert "nothing drafts" in second
-    assert_refused(
-        answer("--draft", files / "template.gguf", "--profile", broken, "--mode", "exact"), "this is no profile"
-    )
+    assert_refused(answer("--draft", files / "template.gguf", "--profile", broken, "--mode", "exact"), "not a profile")
 
 
 def test_costs_of_this_machine_are_not_measured_again(
@@ -263,11 +261,11 @@ def test_profiles_are_listed_and_shown(run: Run, put: Callable[..., Path]) -> No
     for text in (
         "the slim tier skips 2-3 (4 of 12 sublayers)",
         "the draft agrees with the full model on 81.0 % of them",
-        "criterion Δ(u) is +0.100 nats a token, above 0",
-        "predicted tokens a second on a machine, 1 thread:",
-        "tiered, at most 5 %       35.0   lossy: 1.0 % of 600 tokens deviated (of the slim tier 2: at most 4.5 %, "
-        "95 % sure); joint:0,0",
-        "Recommended: sd, which does not change the text.",
+        "criterion Δ(u) is +0.100 nats per token, above 0",
+        "predicted tokens per second on a machine, 1 thread:",
+        "tiered, at most 5 %       35.0   lossy: 1.0 % of 600 tokens deviate (slim tier: 2, at most 4.5 % at "
+        "95 % confidence); joint:0,0",
+        "Recommended: sd, which is lossless.",
         "With --max-deviation 0.05 or more: tiered, which is lossy; 17 % faster at 5 %.",
     ):
         assert text in shown
@@ -284,5 +282,5 @@ def test_a_slim_tier_that_does_not_pay_is_said_in_words(run: Run, put: Callable[
     put("x.json", lossless="plain", levels=(level(0.01, "plain", None), level(0.02, "plain", "joint:0.9,0.9", 9.0)))
     shown = run("profiles", "show", "x").out
     assert "The slim tier does not pay here: no mode that uses it is faster" in shown
-    assert "Recommended: plain, which does not change the text.\n" in shown
+    assert "Recommended: plain, which is lossless.\n" in shown
     assert "tiered, at most 1 %          -   too little evidence: 100 tokens, and at least 298 are needed" in shown

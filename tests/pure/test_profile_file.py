@@ -44,7 +44,7 @@ def put(value: Any, *keys: Any) -> Callable[[dict[str, Any]], None]:
 
 
 BROKEN: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
-    "no version": (remove("version"), r"this is no profile: its version is None; correct it, remove it, or calibrate"),
+    "no version": (remove("version"), r"not a profile: its version is None; correct it, remove it, or calibrate"),
     "version of text": (put("1", "version"), "its version is '1'"),
     "true": (put(True, "version"), "its version is True"),
     "newer": (put(2, "version"), "a profile of version 2, and this via-sd-local reads version 1; update via-sd-local"),
@@ -106,10 +106,10 @@ def test_what_is_wrong_is_named_with_the_remedy(case: str) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "this is no profile"),
-        (b'{"version": 1', "this is no profile"),
-        (b"\xff\xfe", "this is no profile"),
-        (b"[" * 100_000, "this is no profile"),
+        (b"", "not a profile"),
+        (b'{"version": 1', "not a profile"),
+        (b"\xff\xfe", "not a profile"),
+        (b"[" * 100_000, "not a profile"),
         (b"[1, 2]", "its version is None"),
         (b"null", "its version is None"),
     ],
@@ -127,7 +127,7 @@ def test_every_truncation_of_a_profile_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     for length in range(0, len(text) - 2, 37):
         path.write_bytes(text[:length])
-        with pytest.raises(ModelError, match=r"this is no profile"):
+        with pytest.raises(ModelError, match=r"not a profile"):
             load(path)
 
 

@@ -11,7 +11,7 @@ from via_sd_local.calibration.evidence import (
     least_evidence,
     upper_bound,
 )
-from via_sd_local.calibration.thresholds import Outcome, Try, calibrate, candidates, walk
+from via_sd_local.calibration.thresholds import Attempt, Outcome, calibrate, candidates, walk
 from via_sd_local.engine.gate import RULES, JointRule, Rule
 
 LEVELS = (0.01, 0.02, 0.05, 0.10)
@@ -67,7 +67,7 @@ def true_deviation(rule: Rule) -> float:
     return 0.12 * (1 - rule.accept) + 0.1 * (1 - rule.rewrite) ** 2 + 0.002
 
 
-def world(seed: int, answers: int, *, clustered: bool = False) -> Try:
+def world(seed: int, answers: int, *, clustered: bool = False) -> Attempt:
     """Draws what a rule does to answers of 100 tokens; the same tokens deviate for every rule that is loose enough."""
     random = np.random.default_rng(seed)
     luck = random.random((answers, 100))
@@ -127,14 +127,14 @@ def test_a_slim_tier_that_always_deviates_gets_no_thresholds() -> None:
 
     chosen = calibrate(bad, bad, LEVELS)[0.1]["ratio"]
     assert chosen.rule is None
-    assert chosen.why == "even with the most careful thresholds, 300 of 1000 tokens deviate"
+    assert chosen.why == "even with the most conservative thresholds, 300 of 1000 tokens deviate"
 
 
 def test_every_trial_is_heard_of() -> None:
     heard: list[int] = []
     tried: list[list[tuple[float, Rule]]] = [[], []]
 
-    def counted(half: int) -> Try:
+    def counted(half: int) -> Attempt:
         attempt = world(half, 12)
 
         def wrapped(rule: Rule, level: float) -> Outcome:

@@ -1,4 +1,4 @@
-"""How large a share may be, given what was counted."""
+"""Upper confidence bounds of a share, from counted events."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ CONFIDENCE = 0.95
 
 
 def upper_bound(hits: float, of: float, confidence: float = CONFIDENCE) -> float:
-    """The one-sided upper bound of a share, exact for independent events (Clopper and Pearson); 1 for no events.
+    """Return the one-sided upper confidence bound of the share of `hits` in `of` events; 1 for no events.
 
-    `hits` and `of` may be fractions, as `discounted` gives them.
+    The bound is exact for independent events (Clopper and Pearson, 1934). Both counts may be fractions, as for
+    clustered events that are discounted (`discounted_bound`).
     """
     if of <= 0 or hits >= of:
         return 1.0
@@ -20,16 +21,17 @@ def upper_bound(hits: float, of: float, confidence: float = CONFIDENCE) -> float
 
 
 def least_evidence(share: float, confidence: float = CONFIDENCE) -> int:
-    """The events that are needed, all of them misses, before a share can be said to be at most `share`."""
+    """Return the number of events without a single hit that bounds the share of hits by `share`."""
     from math import ceil, log
 
     return ceil(log(1 - confidence) / log(1 - share))
 
 
 def design_effect(counts: Sequence[tuple[int, int]]) -> float:
-    """By how much the hits of (hits, of) groups cluster: the variance of a share, as a multiple of independent events'.
+    """Return the variance of the share of hits over (hits, of) groups, as a multiple of that of independent events.
 
-    At least 1. Tokens of one answer resemble each other, so that fewer are as good as independent ones.
+    The result is at least 1 (Kish's design effect). Tokens of one answer resemble each other, so they are worth fewer
+    independent ones.
     """
     hits, of = sum(hit for hit, _ in counts), sum(n for _, n in counts)
     groups = sum(n > 0 for _, n in counts)
@@ -41,6 +43,9 @@ def design_effect(counts: Sequence[tuple[int, int]]) -> float:
 
 
 def discounted_bound(counts: Sequence[tuple[int, int]], confidence: float = CONFIDENCE) -> float:
-    """The upper bound of the share of hits in (hits, of) groups, with as many events as they are worth."""
+    """Return the upper confidence bound of the share of hits in (hits, of) groups.
+
+    Both counts are divided by the design effect, so that clustered events count as fewer independent ones.
+    """
     effect = design_effect(counts)
     return upper_bound(sum(hit for hit, _ in counts) / effect, sum(n for _, n in counts) / effect, confidence)

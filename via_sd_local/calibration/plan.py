@@ -12,11 +12,11 @@ DEFAULT_MINUTES = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Models are names of the catalogue or paths; `text` is a file of prompts, None the shipped ones.
+    """The options of a calibration; raises ValueError that names the option, the value and the valid range.
 
-    The search ends after `minutes` or `evaluations`, by default after 10 minutes; with a `mask` there is none.
-    `answer_tokens` is the longest answer of the verifier that is made. `check_memory` refuses models that together need
-    more main memory than there is.
+    Models are catalogue names or paths; `text` is a file of prompts, None for the shipped ones. The search for a mask
+    ends after `minutes` or `evaluations`, by default after 10 minutes; a `mask` replaces it. `answer_tokens` limits the
+    length of the verifier's answers, in tokens. `check_memory` rejects models that together exceed the main memory.
     """
 
     verifier: str
@@ -56,5 +56,5 @@ class Plan:
 
     @property
     def minutes_of_search(self) -> float:
-        """The budget of the search in time, where it is not in evaluations."""
+        """The time limit of the search, in minutes, if it is not limited in evaluations."""
         return DEFAULT_MINUTES if self.minutes is None else self.minutes

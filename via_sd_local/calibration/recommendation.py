@@ -1,4 +1,4 @@
-"""Which mode pays: pure arithmetic on predicted speeds."""
+"""The recommendation of a mode from predicted speeds."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ from dataclasses import dataclass
 
 from ..engine.policy import Mode
 
-MARGIN = 1.02  # a mode with more parts must promise this much more: predictions are noisy
+MARGIN = 1.02  # a mode with more parts must be predicted to be faster by this factor, because predictions are noisy
 
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """The fastest mode that does not deviate, and the fastest one within each level of deviation."""
+    """The fastest lossless mode, and the fastest mode within each deviation level."""
 
     lossless: Mode
     levels: dict[float, Mode]
 
     @property
     def pays(self) -> bool:
-        """Whether the slim tier is of any use here."""
+        """Whether any recommended mode uses the slim tier."""
         return self.lossless is Mode.EXACT or Mode.TIERED in self.levels.values()
 
 
 def decide(plain: float, sd: float | None, exact: float | None, tiered: Mapping[float, float | None]) -> Recommendation:
-    """From tokens a second by mode, and of `tiered` by level; None for what cannot be run or keeps no budget.
+    """Recommend modes from predicted tokens per second; None stands for a mode that cannot run.
 
-    What keeps a smaller budget keeps a larger one, too. Raises ValueError for a speed that is not above 0.
+    `tiered` maps deviation levels to speeds, None where no thresholds keep the level. Thresholds that keep a smaller
+    level also keep a larger one. Raises ValueError for a speed that is not above 0.
     """
     speeds = {Mode.PLAIN: plain, Mode.SD: sd, Mode.EXACT: exact}
     for mode, speed in [*speeds.items(), *((Mode.TIERED, speed) for speed in tiered.values())]:

@@ -1,14 +1,15 @@
-"""From recorded answers to thresholds that keep a budget of deviation, without fooling oneself.
+"""The choice of thresholds that keep a deviation budget, by a test that does not profit from trying many.
 
-With a budget, the engine itself counts what the full verifier lets through; what the slim tier decides alone it sees
-only later, in audits. So the slim tier's deviations are what must be within the budget beforehand.
+With a budget, the engine itself counts the tokens that the full verifier lets through; the deviations of the slim tier
+it sees only later, in audits. Calibration therefore bounds the deviations of the slim tier.
 
-Of many thresholds tried on one text, some look better than they are. So there are two texts. The first (that of the
-search for the mask) only orders the thresholds of a rule, from the most careful to the fastest. Along this order, fixed
-before, the second (held out until then) is asked for each: is the upper bound of the slim tier's deviations within the
-level? The walk ends at the first no, and the fastest yes is taken. In such a walk errors do not add up: the chance that
-the true share of any yes exceeds the level is that of a single bound (fixed-sequence testing; Angelopoulos et al.,
-"Learn then test", 2021). The rules share the allowed 5 %, since the fastest of them is picked in the end.
+If many thresholds are tried on one text, some look better than they are, so there are two texts. The first (that of the
+search for the mask) only orders the thresholds of a rule, from the most conservative to the fastest. In this order,
+which is fixed beforehand, each is tested on the second, held-out text: is the upper bound of the slim tier's deviations
+within the level? The walk ends at the first failure, and the fastest thresholds that passed are chosen. The errors of
+such a walk do not accumulate: the chance that the true share exceeds the level for any that passed is that of a single
+bound (fixed-sequence testing; Angelopoulos et al., "Learn then test", 2021). The rules share the allowed error of 5 %,
+because the fastest of them is chosen in the end.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from .evidence import CONFIDENCE, discounted_bound, least_evidence
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a rule did: (deviations by the slim tier, tokens) of each answer, and the speed of all of them.
+    """The result of replaying a rule: (deviations of the slim tier, tokens) by answer, and tokens per second over all.
 
-    `lenient` counts what the full tier let through on purpose, which the engine's budget bounds by itself.
+    `lenient` is the number of tokens that the full tier let through, which the engine's budget bounds by itself.
     """
 
     counts: tuple[tuple[int, int], ...]
@@ -38,7 +39,7 @@ class Outcome:
 
     @property
     def deviations(self) -> int:
-        """The number of tokens that the slim tier decided in another way than the full model would have."""
+        """The number of tokens that the slim tier chose differently from the full model."""
         return sum(hits for hits, _ in self.counts)
 
     @property
@@ -46,14 +47,15 @@ class Outcome:
         return self.deviations / self.tokens if self.tokens else 0.0
 
 
-Try: TypeAlias = Callable[[Rule, float], Outcome]  # with a budget of deviation
+Attempt: TypeAlias = Callable[[Rule, float], Outcome]  # a rule at a deviation budget
+Candidates: TypeAlias = Callable[[type[Rule]], list[Rule]]
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The rule's thresholds for a level, or None and why; `outcome` and `bound` are by the held-out text.
+    """The thresholds of a rule for a level, with their outcome and upper bound on the held-out text.
 
-    Where there is none, they are those of the first candidate that was turned down.
+    If no thresholds passed, `rule` is None, `why` gives the reason, and the figures are those of the first that failed.
     """
 
     rule: Rule | None
@@ -63,7 +65,7 @@ class Chosen:
 
 
 def candidates(kind: type[Rule]) -> list[Rule]:
-    """The thresholds that are tried for a rule; the first one leaves the slim tier next to nothing."""
+    """Return the thresholds to try for a rule; the first leave the slim tier almost nothing to decide."""
     if kind is JointRule:
         confidences = (1.0, 0.98, 0.95, 0.9, 0.8, 0.7, 0.5, 0.3)
         return [JointRule(accept, rewrite) for accept in confidences for rewrite in (1.0, 0.9, 0.7, 0.5)]
@@ -74,7 +76,7 @@ def candidates(kind: type[Rule]) -> list[Rule]:
 
 
 def walk(tried: Sequence[tuple[Rule, Outcome]]) -> list[Rule]:
-    """From the most careful to the fastest: each deviates no less, and is faster, than the one before."""
+    """Return the order in which to test: each rule is faster than those before it and deviates at least as much."""
     steps: list[Rule] = []
     fastest = 0.0
     for rule, outcome in sorted(tried, key=lambda item: (item[1].deviation, item[1].tokens_per_second)):
@@ -85,18 +87,21 @@ def walk(tried: Sequence[tuple[Rule, Outcome]]) -> list[Rule]:
 
 
 def calibrate(
-    ordering: Try,
-    held_out: Try,
+    ordering: Attempt,
+    held_out: Attempt,
     levels: Sequence[float],
     kinds: Sequence[type[Rule]] = RULES,
+    *,
+    candidates: Candidates = candidates,
     progress: Callable[[], None] = lambda: None,
 ) -> dict[float, dict[str, Chosen]]:
-    """For each level, each rule's fastest thresholds that are known to keep it; `progress` hears of each trial.
+    """Return, for each level and rule name, the fastest thresholds that keep the level.
 
-    The order is by one level in the middle: it decides how far a walk gets, not what may be believed of it.
+    `ordering` and `held_out` replay a rule on the two texts. `progress` is called after each replay. The rules are
+    ordered at the middle level; this determines how far a walk gets, not whether its results are valid.
     """
 
-    def heard(attempt: Try, rule: Rule, level: float) -> Outcome:
+    def replayed(attempt: Attempt, rule: Rule, level: float) -> Outcome:
         outcome = attempt(rule, level)
         progress()
         return outcome
@@ -105,28 +110,27 @@ def calibrate(
     middle = sorted(levels)[len(levels) // 2]
     chosen: dict[float, dict[str, Chosen]] = {level: {} for level in levels}
     for kind in kinds:
-        steps = walk([(rule, heard(ordering, rule, middle)) for rule in candidates(kind)])
+        steps = walk([(rule, replayed(ordering, rule, middle)) for rule in candidates(kind)])
         for level in levels:
-            step: tuple[Rule, Outcome, float] | None = None
-            accepted: list[tuple[Rule, Outcome, float]] = []
+            passed: list[Chosen] = []
+            failed: Chosen | None = None
             for rule in steps:
-                outcome = heard(held_out, rule, level)
-                step = (rule, outcome, discounted_bound(outcome.counts, confidence))
-                if step[2] > level:
+                outcome = replayed(held_out, rule, level)
+                bound = discounted_bound(outcome.counts, confidence)
+                if bound > level:
+                    failed = Chosen(None, outcome, bound, _why_none(outcome, level, confidence))
                     break
-                accepted.append(step)
-            # of equally fast ones the most careful
-            assert step is not None, "every walk has a first step"
-            best = max(accepted, key=lambda step: step[1].tokens_per_second, default=None)
-            chosen[level][kind.name] = Chosen(*best) if best is not None else _turned_down(step, level, confidence)
+                passed.append(Chosen(rule, outcome, bound))
+            # max returns the first of equally fast ones, which is the most conservative
+            best = max(passed, key=lambda one: one.outcome.tokens_per_second, default=failed)
+            assert best is not None, "every walk has a first step"
+            chosen[level][kind.name] = best
     return chosen
 
 
-def _turned_down(first: tuple[Rule, Outcome, float], level: float, confidence: float) -> Chosen:
-    _, outcome, bound = first
+def _why_none(outcome: Outcome, level: float, confidence: float) -> str:
+    """Explain why the first thresholds of a walk already failed."""
     needed = least_evidence(level, confidence)
     if outcome.tokens < needed:
-        why = f"too little evidence: {outcome.tokens} tokens, and at least {needed} are needed"
-    else:
-        why = f"even with the most careful thresholds, {outcome.deviations} of {outcome.tokens} tokens deviate"
-    return Chosen(None, outcome, bound, why)
+        return f"too little evidence: {outcome.tokens} tokens, and at least {needed} are needed"
+    return f"even with the most conservative thresholds, {outcome.deviations} of {outcome.tokens} tokens deviate"

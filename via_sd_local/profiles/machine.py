@@ -1,4 +1,4 @@
-"""Which machine this is, as far as the cost of a pass depends on it."""
+"""The name of this machine, by which measured costs are stored."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 @cache
 def machine() -> str:
-    """Processor, cores, system and llama.cpp's backends, e.g. `Intel(R) Xeon(R) …, 2 cores, Linux, cpu`."""
+    """Return the processor, cores, system and llama.cpp backends, e.g. `Intel(R) Xeon(R) …, 2 cores, Linux, cpu`."""
     from ..binding import build_info
 
     backends = ", ".join(name.removeprefix("ggml-") for name in build_info()["backends"])
@@ -19,7 +19,7 @@ def machine() -> str:
 
 
 def _processor() -> str:
-    """The processor's name as the system tells it, else its architecture."""
+    """Return the name of the processor as the system reports it, or else its architecture."""
     try:
         if platform.system() == "Darwin":
             command = ["sysctl", "-n", "machdep.cpu.brand_string"]

@@ -1,4 +1,4 @@
-"""The routing profile of a verifier: what calibration found, as one readable JSON file."""
+"""The routing profile of a verifier: the result of a calibration, as one readable JSON file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..mask import LayerMask
 from ..runtime.fingerprint import Fingerprint
 
 VERSION = 1
-LEVELS = (0.01, 0.02, 0.05, 0.10)  # of max_deviation, for which thresholds are calibrated
+LEVELS = (0.01, 0.02, 0.05, 0.10)  # values of max_deviation for which thresholds are calibrated
 MODES = tuple(mode.value for mode in Mode)
 _REMEDY = "correct it, remove it, or calibrate again"
 
@@ -45,7 +45,7 @@ def _lossless(name: str, mode: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CostTable:
-    """Seconds of a pass by kind and number of tokens, on one machine and so many threads, with the mask."""
+    """The seconds of a pass by kind and number of tokens, with the mask, on one machine and number of threads."""
 
     machine: str
     threads: int
@@ -63,13 +63,13 @@ class CostTable:
 
     @property
     def costs(self) -> Costs:
-        """The table to plan with."""
+        """The same figures as the engine's cost table."""
         return Costs.from_json(self.seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How often two tiers would choose the same token, of how many tokens."""
+    """The share of `tokens` positions at which two tiers have the same most probable token."""
 
     share: float
     tokens: int
@@ -81,7 +81,7 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True)
 class DeltaCriterion:
-    """The paper's criterion, in nats a token: Δ(u) = C(q‖p) - C(u‖p) - C(q‖u) with u = q'; above 0 it pays."""
+    """The paper's criterion Δ(u) = C(q‖p) - C(u‖p) - C(q‖u) with u = q', in nats per token; positive if q' pays."""
 
     q_p: float
     u_p: float
@@ -91,11 +91,11 @@ class DeltaCriterion:
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """What one region rule can do at one level; `rule` is None where none is known to keep it, and `why` says why.
+    """The thresholds of one region rule for one level; if none keep the level, `rule` is None and `why` says why.
 
-    Of `tokens` emitted tokens, on texts that the thresholds were not chosen by, the slim tier decided `deviations` in
-    another way than the full model would have; `bound` is the upper end of a one-sided 95 % interval of their share,
-    for all rules at once. The full tier itself let `lenient` others through, as far as the budget allowed.
+    The figures are for `tokens` held-out tokens, of which the slim tier chose `deviations` differently from the full
+    model; `bound` is the one-sided 95 % upper confidence bound of their share, for all rules at once. The full tier let
+    `lenient` further draft tokens through, within the budget.
     """
 
     rule: str | None
@@ -120,7 +120,7 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A budget, its thresholds by the rules' names, and the mode that is fastest within it."""
+    """A deviation budget, the thresholds by rule name, and the fastest mode within the budget."""
 
     max_deviation: float
     mode: str
@@ -141,16 +141,16 @@ class Level:
 
     @property
     def best(self) -> Thresholds | None:
-        """The fastest rule's; None where no rule has any."""
+        """The thresholds of the fastest rule; None if no rule has any."""
         known = [thresholds for thresholds in self.rules.values() if thresholds.tokens_per_second is not None]
         return max(known, key=lambda thresholds: thresholds.tokens_per_second or 0.0, default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Speeds:
-    """Predicted tokens a second, greedy, by the first cost table; None for a mode that lacks a tier or a drafter.
+    """Predicted tokens per second of greedy decoding, from the first cost table; None for a mode that cannot run.
 
-    `exact_rule` is what serves `exact` best.
+    `exact_rule` is the region rule with which `exact` is fastest.
     """
 
     plain: float
@@ -168,7 +168,7 @@ class Speeds:
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """The texts behind the figures: the verifier's own answers to the prompts of a set."""
+    """The calibration text: the verifier's own answers to a set of prompts, and their lengths in tokens."""
 
     name: str
     prompts: int
@@ -181,7 +181,7 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A mask that was tried: the share of sublayers that it skips, its cost, the slim tier's agreement with it."""
+    """A mask of the search's front: the share of sublayers skipped, the loss, and the agreement with the full model."""
 
     mask: str
     skip_ratio: float
@@ -191,7 +191,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class SearchSummary:
-    """How the mask was found; `front` are the best masks by the number of skipped sublayers."""
+    """The search for the mask; `front` holds the best mask for each number of skipped sublayers."""
 
     strategy: str
     objective: str
@@ -206,8 +206,8 @@ class SearchSummary:
 class Profile:
     """The result of one calibration; figures that need a draft model are absent without one.
 
-    `mask` is LayerMask's text, `none` where no slim tier was found. `lossless` is the fastest mode that does not
-    deviate. `search` is None for a mask that was given by hand.
+    `mask` is the text form of a LayerMask, `none` without a slim tier. `lossless` is the fastest lossless mode.
+    `search` is None if the mask was given rather than searched for.
     """
 
     version: int
@@ -242,21 +242,21 @@ class Profile:
 
     @property
     def layer_mask(self) -> LayerMask:
-        """The mask of the slim tier; empty where none was found."""
+        """The mask of the slim tier; empty without one."""
         return LayerMask.parse(self.mask, self.verifier.n_layer)
 
     @property
     def has_mask(self) -> bool:
-        """Whether there is a slim tier."""
+        """Whether the profile has a slim tier."""
         return bool(self.layer_mask)
 
     @property
     def exact_rule(self) -> Rule | None:
-        """The rule that is fastest in mode `exact`; None where `exact` was not predicted."""
+        """The region rule with which `exact` is fastest; None if `exact` was not predicted."""
         return Rule.parse(self.speeds.exact_rule) if self.speeds.exact_rule is not None else None
 
     def level(self, max_deviation: float) -> Level | None:
-        """The largest level within a budget; None where the budget is smaller than all."""
+        """Return the largest level within a budget; None if the budget is below the smallest level."""
         return max(
             (level for level in self.levels if level.max_deviation <= max_deviation),
             key=lambda level: level.max_deviation,
@@ -264,7 +264,7 @@ class Profile:
         )
 
     def rule(self, max_deviation: float) -> Rule | None:
-        """The fastest thresholds that are known to keep a budget; None where the evidence allows for none."""
+        """Return the fastest rule that keeps a budget, according to the held-out text; None if no rule does."""
         for level in reversed(self.levels):
             if level.max_deviation <= max_deviation and level.best is not None and level.best.rule is not None:
                 return Rule.parse(level.best.rule)
@@ -279,28 +279,28 @@ class Profile:
 
 
 def dump(profile: Profile) -> str:
-    """The file's text."""
+    """Return the text of the profile's file."""
     return json.dumps(to_json(profile), indent=1, ensure_ascii=False) + "\n"
 
 
 def load(path: Path) -> Profile:
-    """Read a profile; ModelError, with the field and the remedy, for a file that is none."""
+    """Read a profile; raises ModelError, which names the field and the remedy, for an invalid file."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
     except ValueError as error:  # JSON's own, or no UTF-8
-        raise ModelError(f"{path}: this is no profile ({error}); {_REMEDY}") from None
+        raise ModelError(f"{path}: not a profile ({error}); {_REMEDY}") from None
     except RecursionError:
-        raise ModelError(f"{path}: this is no profile (too deeply nested); {_REMEDY}") from None
+        raise ModelError(f"{path}: not a profile (too deeply nested); {_REMEDY}") from None
     return parse(data, str(path))
 
 
 def parse(data: Any, where: str) -> Profile:
-    """The profile of JSON data; `where` names its source in errors (ModelError)."""
+    """Return the profile from JSON data; raises ModelError, in which `where` names the source."""
     version = data.get("version") if isinstance(data, dict) else None
     if type(version) is not int:
-        raise ModelError(f"{where}: this is no profile: its version is {version!r}; {_REMEDY}")
+        raise ModelError(f"{where}: not a profile: its version is {version!r}; {_REMEDY}")
     if version != VERSION:
         raise ModelError(
             f"{where}: a profile of version {version}, and this via-sd-local reads version {VERSION}; "
@@ -314,7 +314,7 @@ def parse(data: Any, where: str) -> Profile:
 
 
 def check_writable(path: Path) -> None:
-    """Raise OSError, as the system reports it, where no file can be put there; nothing changes but missing folders."""
+    """Create the parent folders, and raise the system's OSError if no file can be written at `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -323,7 +323,7 @@ def check_writable(path: Path) -> None:
 
 
 def write(text: str, path: Path) -> None:
-    """Put a file in place whole or not at all; OSError as the system reports it."""
+    """Write a file as a whole or not at all; raises the system's OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:
         file.write(text)

@@ -1,0 +1,1 @@
+"""The stages of a calibration, in order: answers, mask, recordings, costs, comparison."""
