@@ -78,6 +78,7 @@ def profiles_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 RINGS = ("pure", "engine", "native", "model", "packaging")
 TINY_MODELS = {"tiny_model", "context", "verifier"}
 REAL_MODELS = {"smollm2", "smollm2_path", "gemma", "gemma_path"}
+FAST_RINGS = "pure or engine"  # as in the Makefile
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -86,6 +87,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if any(item.get_closest_marker(ring) for ring in RINGS):
             continue
         ring, fixtures = item.path.parent.name, set(getattr(item, "fixturenames", ()))
+        # tests that get a fixture by its name have the name among their parameters
+        parameters = getattr(getattr(item, "callspec", None), "params", {})
+        fixtures |= {value for value in parameters.values() if isinstance(value, str)}
         if ring != "packaging" and REAL_MODELS & fixtures:
             ring = "model"
         elif ring in ("pure", "engine") and TINY_MODELS & fixtures:
@@ -94,12 +98,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(ring)
 
 
+class _NoLibrary:
+    """An import hook that refuses the compiled library and llama-cpp-python."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name in ("via_sd_local.binding", "llama_cpp"):
+            raise ImportError(f"{name} belongs to the rings that need the compiled library", name=name)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Give the tests a cache folder of their own, and let the programs that they start hear Ctrl-C.
+
+    A run of the fast rings alone refuses to import the compiled library, also where there is one.
 
     The models and the sources of llama.cpp, which take minutes to fetch, are those of the user's cache; a model that is
     absent there is fetched into it, as `make chat` does. All else that is written goes to the tests' folder.
     """
+    if config.getoption("markexpr") == FAST_RINGS:
+        sys.meta_path.insert(0, _NoLibrary())
     real, home = cache_folder(), Path(tempfile.mkdtemp(prefix="via-sd-tests-"))
     for name in ("models", "sources"):
         (real / name).mkdir(parents=True, exist_ok=True)

@@ -183,10 +183,11 @@ def test_a_model_that_drafts_for_itself_is_nearly_always_right(bench: Bench, dra
     for text, draft in drafter.rejected:
         near_ties(reference, text, draft[:1])
     assert drafted >= 50
-    # tokens that follow a rejected one in its draft were not judged: a near-tie takes up to 8 of them along
+    # how many near-ties there are depends on the rounding of the processor's kernels: SmolLM2 has 0 to 2 in 96 tokens
     rejections = len(drafter.rejected)
     if bench.mask != MASKS["gemma"]:
-        assert accepted >= 0.98 * (accepted + rejections)
+        assert accepted >= 0.95 * (accepted + rejections)
+    # tokens that follow a rejected one in its draft were not judged: a near-tie takes up to 8 of them along
     assert accepted >= 0.9 * drafted
 
 

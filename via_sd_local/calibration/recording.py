@@ -7,17 +7,18 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from ..errors import ModelError
 from ..files import replacing
-from ..runtime.model import Model
-from ..runtime.vocabulary import check_vocabulary
-from ..tiers.cache import TokenCache
-from ..tiers.verifier import Verifier
 from .top_logits import TopLogits
+
+if TYPE_CHECKING:
+    from ..runtime.model import Model
+    from ..tiers.cache import TokenCache
+    from ..tiers.verifier import Verifier
 
 BLOCK = 4  # tokens of a slim pass that attend to what slim passes computed; below are the full model's K/V
 _FORMAT = 1
@@ -116,6 +117,9 @@ def record(
         raise ValueError(f"block is {block}; it must be at least 1 token")
     drafts: list[TopLogits | None] = [None] * len(answers)
     if draft is not None:
+        from ..runtime.vocabulary import check_vocabulary
+        from ..tiers.cache import TokenCache
+
         check_vocabulary(draft, verifier.model)
         n_ctx, n_threads = verifier.context.n_ctx, verifier.context.n_threads
         with closing(TokenCache(draft, n_ctx=n_ctx, n_threads=n_threads)) as tracked:
