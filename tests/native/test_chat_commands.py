@@ -15,7 +15,7 @@ from via_sd_local.chat.commands.registry import COMMANDS, completions, is_comman
 from via_sd_local.chat.conversation import Conversation
 from via_sd_local.chat.reader import Discarded
 from via_sd_local.engine.steps import Tier
-from via_sd_local.sampling.params import SamplingParams
+from via_sd_local.sampling.recommended import ChosenSampling
 from via_sd_local.session.settings import MODES
 
 talking, tiny_path = conversations.talking, conversations.tiny_path
@@ -142,7 +142,7 @@ def test_regen_asks_the_same_again_in_the_same_place(talking: Talking) -> None:
 
 def test_regen_at_a_temperature_draws_other_answers_also_with_a_seed(talking: Talking) -> None:
     dialogue = talking()
-    dialogue.sampling = SamplingParams(temperature=1.0, seed=7)
+    dialogue.sampling = ChosenSampling({"temperature": 1.0, "seed": 7})
     _, display = converse(dialogue, "one", "/regen", "/regen", "/regen 0")
     assert len(set(display.of("answer"))) == 4
     greedy = talking()
@@ -169,7 +169,7 @@ def test_a_regeneration_that_fails_or_is_stopped_at_once_leaves_the_old_answer(
     converse(dialogue, "/regen")
     assert dialogue.conversation.turns == before
     monkeypatch.undo()
-    dialogue.sampling = SamplingParams(grammar="root ::= (")
+    dialogue.sampling = ChosenSampling({"grammar": "root ::= ("})
     _, display = converse(dialogue, "/regen")
     assert "grammar" in display.of("error")[0]
     assert dialogue.conversation.turns == before

@@ -20,7 +20,7 @@ from via_sd_local.engine.stats import Stats
 from via_sd_local.engine.steps import Tier
 from via_sd_local.errors import ModelError
 from via_sd_local.runtime.chat_format import ChatFormat
-from via_sd_local.sampling.params import SamplingParams
+from via_sd_local.sampling.recommended import ChosenSampling
 from via_sd_local.session.session import Session
 from via_sd_local.session.settings import Settings
 from via_sd_local.tiers import cache
@@ -138,7 +138,7 @@ def test_an_answer_that_could_not_begin_is_no_turn(talking: Talking) -> None:
     dialogue = talking()
     with pytest.raises(ModelError):
         ask(dialogue, "forbidden")
-    dialogue.sampling = SamplingParams(grammar="root ::= (")
+    dialogue.sampling = ChosenSampling({"grammar": "root ::= ("})
     with pytest.raises(ValueError, match="the grammar does not parse"):
         ask(dialogue, "one")
     assert dialogue.conversation.turns == []

@@ -113,3 +113,15 @@ def test_dev_null_ends_the_chat_at_once_and_without_a_word(tiny_path: Path) -> N
 def test_a_drafter_that_was_never_used_is_mentioned(piped: Piped, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("via_sd_local.engine.engine.Engine.why_no_drafts", property(lambda _engine: "it was asleep"))
     assert piped(b"the sea")[2] == "warning: no drafts were made: it was asleep\n"
+
+
+def test_sampling_is_as_the_file_recommends_and_temperature_0_is_greedy(
+    piped: Piped, talking: Talking, tmp_path: Path
+) -> None:
+    overrides = {"tokenizer.chat_template": TEMPLATE, "general.sampling.temp": 5.0}
+    warm = tiny.write(tmp_path / "warm.gguf", LLAMA, overrides=overrides)
+    greedy = ask(talking(max_tokens=6), "the sea") + "\n"
+    answers = {piped(b"the sea", "--verifier", warm, "--seed", seed)[1] for seed in range(3)}
+    assert len(answers) == 3
+    assert piped(b"the sea", "--verifier", warm, "--temperature", 0)[1] == greedy
+    assert piped(b"the sea")[1] == greedy  # nothing is recommended for this model

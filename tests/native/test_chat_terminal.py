@@ -29,7 +29,7 @@ def start(tiny_path: Path, tmp_path: Path) -> Iterator[Start]:
         *options: object, verifier: Path = tiny_path, env: dict[str, str | None] | None = None, **size: int
     ) -> Terminal:
         variables = {"VIA_SD_HOME": str(tmp_path), **(env or {})}
-        terminal = Terminal(chat_command(verifier, "--max-tokens", 3, *options), variables, **size)
+        terminal = Terminal(chat_command(verifier, "--max-tokens", 3, "--temperature", 0, *options), variables, **size)
         terminals.append(terminal)
         terminal.wait_for_prompt()
         return terminal
@@ -86,7 +86,7 @@ def test_a_question_is_answered_and_the_status_line_follows(start: Start) -> Non
     terminal = start("--system", "be short")
     send_line(terminal, "the sea", "context ")
     rows = terminal.rows
-    assert rows[0] == "tiny.gguf, plain mode; /help for commands"
+    assert rows[0] == "tiny.gguf, plain mode, temperature 0; /help for commands"
     assert rows[1] == "> the sea"
     assert re.fullmatch(r"\[3 tokens, [\d.]+ tokens/s, context \d+/512\]", rows[-2])
     assert rows[-3] == "(cut short by --max-tokens)"

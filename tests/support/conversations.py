@@ -20,7 +20,7 @@ from via_sd_local.chat.loop import talk
 from via_sd_local.chat.switches import Switches
 from via_sd_local.engine.steps import Tier
 from via_sd_local.runtime.chat_format import ChatFormat, Message
-from via_sd_local.sampling.params import SamplingParams
+from via_sd_local.sampling.recommended import ChosenSampling
 from via_sd_local.session.session import Session
 from via_sd_local.session.settings import Settings
 from via_sd_local.session.text_steps import Piece
@@ -32,7 +32,7 @@ TEMPLATE = (
     "{% endif %}"
     "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
 )
-GREEDY = SamplingParams()
+GREEDY = ChosenSampling()
 
 
 class Recorder(ChatFormat):

@@ -10,6 +10,7 @@ from ..engine.steps import FinishReason, Tier
 from ..engine.watch import Watcher
 from ..runtime.chat_format import ChatFormat
 from ..sampling.params import SamplingParams
+from ..sampling.recommended import ChosenSampling
 from ..session.session import Session
 from ..session.text_steps import Piece, text_steps
 from ..tiers.cache import common_prefix
@@ -26,7 +27,7 @@ class Dialogue:
         session: Session,
         form: ChatFormat,
         conversation: Conversation,
-        sampling: SamplingParams,
+        sampling: ChosenSampling,
         max_tokens: int | None,
         make_watcher: Callable[[], Watcher] | None = None,
     ) -> None:
@@ -62,7 +63,7 @@ class Dialogue:
         steps = self.session.engine.generate(
             prompt.tokens,
             max_tokens=self.max_tokens,
-            sampling=sampling or self.sampling,
+            sampling=sampling or self.sampling.params,
             watcher=self._make_watcher() if self._make_watcher is not None else None,
         )
         if prompt.dropped:

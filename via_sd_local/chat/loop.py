@@ -7,13 +7,15 @@ from .chat import Chat
 from .commands.command import Leave
 from .commands.registry import carry_out, is_command
 from .reader import Discarded, Reader
+from .sampling_text import describe
 from .terminal import echo_off
 
 
 def talk(chat: Chat, reader: Reader) -> int:
     """Talk until `/exit`, the end of input, or two Ctrl-C in a row (KeyboardInterrupt); return the exit status."""
     session = chat.dialogue.session
-    chat.display.note(f"{session.model.path.name}, {session.engine.policy.mode.value} mode; /help for commands")
+    mode, sampling = session.engine.policy.mode.value, describe(chat.dialogue.sampling.params)
+    chat.display.note(f"{session.model.path.name}, {mode} mode, {sampling}; /help for commands")
     while True:
         try:
             text = reader.read().strip()

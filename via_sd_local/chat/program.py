@@ -7,7 +7,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..cli.options import add_sampling, add_settings, sampling_from, settings_from
+from ..cli.options import add_sampling, add_settings, given_sampling, settings_from
 from ..files import read_text
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--chat-template", metavar="FILE", help="use this Jinja chat template instead of the model's own"
     )
     add_settings(parser, verifier=DEFAULT_MODEL)
-    add_sampling(parser)
+    add_sampling(parser, recommended=True)
     return parser
 
 
@@ -41,13 +41,14 @@ def start(argv: list[str] | None) -> int:
         return 0
 
     from ..runtime.chat_format import ChatFormat
+    from ..sampling.recommended import ChosenSampling, recommended
     from ..session.session import Session
     from . import plain_turns
     from .conversation import Conversation
     from .dialogue import Dialogue
     from .fetching import fetch_missing
 
-    sampling = sampling_from(args)
+    sampling = ChosenSampling(given_sampling(args))
     template = read_text(args.chat_template, "chat template") if args.chat_template is not None else None
     fetch_missing(settings)
     with Session(settings) as session:
@@ -56,6 +57,7 @@ def start(argv: list[str] | None) -> int:
             print(f"warning: {plain_turns.warning(model)}", file=sys.stderr)
             template, make_watcher = plain_turns.TEMPLATE, partial(plain_turns.OneTurn, model)
         form = ChatFormat(model, template)
+        sampling = sampling.for_model(recommended(model.metadata))
         dialogue = Dialogue(session, form, Conversation(args.system), sampling, args.max_tokens, make_watcher)
         if piped is None:
             return talk(dialogue)

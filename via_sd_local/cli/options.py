@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from ..files import read_text
 from ..sampling.params import SamplingParams
@@ -97,59 +98,61 @@ def add_ignore_memory(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_sampling(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `SamplingParams`, and --max-tokens."""
-    group = parser.add_argument_group("sampling")
+def add_sampling(parser: argparse.ArgumentParser, *, recommended: bool = False) -> None:
+    """Add the options of `SamplingParams`, and --max-tokens.
+
+    With `recommended`, what is not given is as recommended for the model.
+    """
+    note = "What is not given is as recommended for the model, if anything is." if recommended else None
+    group = parser.add_argument_group("sampling", note)
+
+    def default(text: str) -> str:
+        return "default: as recommended" if recommended else f"default: {text}"
+
     group.add_argument(
-        "--temperature", metavar="T", type=float, default=0.0, help="sampling temperature; 0 is greedy (default: 0)"
+        "--temperature", metavar="T", type=float, help=f"sampling temperature; 0 is greedy ({default('0')})"
     )
     group.add_argument(
-        "--top-k", metavar="N", type=int, default=0, help="sample from the N most probable tokens (default: 0, all)"
+        "--top-k", metavar="N", type=int, help=f"sample from the N most probable tokens; 0: all ({default('0')})"
     )
     group.add_argument(
         "--top-p",
         metavar="P",
         type=float,
-        default=1.0,
-        help="sample from the smallest set of tokens with total probability P (default: 1, all)",
+        help=f"sample from the smallest set of tokens with total probability P; 1: all ({default('1')})",
     )
     group.add_argument(
         "--min-p",
         metavar="P",
         type=float,
-        default=0.0,
-        help="drop tokens below P times the probability of the best (default: 0)",
+        help=f"drop tokens below P times the probability of the best ({default('0')})",
     )
     group.add_argument(
         "--typical-p",
         metavar="P",
         type=float,
-        default=1.0,
         help="locally typical sampling with probability mass P (default: 1, off)",
     )
     group.add_argument(
         "--repeat-penalty",
         metavar="X",
         type=float,
-        default=1.0,
-        help="divide the logits of repeated tokens by X (default: 1, off)",
+        help=f"divide the logits of repeated tokens by X; 1: off ({default('1')})",
     )
     group.add_argument(
         "--frequency-penalty",
         metavar="X",
         type=float,
-        default=0.0,
         help="subtract X from a logit for every occurrence of its token (default: 0)",
     )
     group.add_argument(
         "--presence-penalty",
         metavar="X",
         type=float,
-        default=0.0,
         help="subtract X from the logits of tokens that occurred (default: 0)",
     )
     group.add_argument(
-        "--mirostat", metavar="V", type=int, default=0, choices=(0, 1, 2), help="Mirostat version (default: 0, off)"
+        "--mirostat", metavar="V", type=int, choices=(0, 1, 2), help=f"Mirostat version ({default('0')})"
     )
     group.add_argument("--grammar-file", metavar="FILE", help="a file with a GBNF grammar that the answer must follow")
     group.add_argument(
@@ -170,22 +173,31 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def given_sampling(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the sampling parameters that are given, by their names in `SamplingParams`.
+
+    Raises ModelError for a file that cannot be read.
+    """
+    values = {
+        "temperature": args.temperature,
+        "top_k": args.top_k,
+        "top_p": args.top_p,
+        "min_p": args.min_p,
+        "typical_p": args.typical_p,
+        "repeat_penalty": args.repeat_penalty,
+        "frequency_penalty": args.frequency_penalty,
+        "presence_penalty": args.presence_penalty,
+        "mirostat_mode": args.mirostat,
+        "grammar": read_text(args.grammar_file, "grammar") if args.grammar_file else None,
+        "json_schema": read_text(args.json_schema_file, "JSON schema") if args.json_schema_file else None,
+        "seed": args.seed,
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def sampling_from(args: argparse.Namespace) -> SamplingParams:
     """Return the sampling parameters; raises ValueError for a bad value, ModelError for an unreadable file."""
-    return SamplingParams(
-        temperature=args.temperature,
-        top_k=args.top_k,
-        top_p=args.top_p,
-        min_p=args.min_p,
-        typical_p=args.typical_p,
-        repeat_penalty=args.repeat_penalty,
-        frequency_penalty=args.frequency_penalty,
-        presence_penalty=args.presence_penalty,
-        mirostat_mode=args.mirostat,
-        grammar=read_text(args.grammar_file, "grammar") if args.grammar_file else None,
-        json_schema=read_text(args.json_schema_file, "JSON schema") if args.json_schema_file else None,
-        seed=args.seed,
-    )
+    return SamplingParams(**given_sampling(args))
 
 
 def token_count(text: str) -> int | None:

@@ -131,6 +131,16 @@ class Model:
         text = llama.llama_model_chat_template(self.handle, None)
         return text.decode("utf-8", "replace") if text else None
 
+    def metadata(self, key: str) -> str | None:
+        """Return a value of the file's metadata as text, None for an absent key; arrays are abridged by llama.cpp."""
+        size = 256
+        while True:
+            buffer = ctypes.create_string_buffer(size)
+            n = llama.llama_model_meta_val_str(self.handle, key.encode(), buffer, size)
+            if n < size:
+                return buffer.value.decode("utf-8", "replace") if n >= 0 else None
+            size = n + 1
+
     #
     # vocabulary
     #

@@ -18,13 +18,13 @@ def _system(chat: Chat, argument: str) -> None:
 
 
 def _regen(chat: Chat, argument: str) -> None:
-    sampling = chat.dialogue.sampling
+    sampling = chat.dialogue.sampling.params
     if argument:
         try:
             temperature = float(argument)
         except ValueError:
             raise ValueError(f"temperature is {argument!r}; it must be a number, 0 or larger") from None
-        sampling = replace(sampling, temperature=temperature)
+        sampling = chat.dialogue.sampling.with_value("temperature", temperature).params
     if sampling.temperature == 0:
         chat.display.note("(at temperature 0 the answer will be much the same; /regen 0.8 samples a new one)")
     elif sampling.seed is not None:
