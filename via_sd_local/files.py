@@ -59,7 +59,7 @@ def replacing(path: Path, mode: Literal["w", "wb"] = "w") -> AbstractContextMana
 
 @contextmanager
 def replacing_path(path: Path) -> Iterator[Path]:
-    """As `replacing`, for writers that open files themselves: yields an unused path, which the block must create."""
+    """Yield an unused path that the block must create, for writers that open files themselves; see `replacing`."""
     with temporary_path(path) as partial:
         yield partial
         with partial.open("r+b") as file:

@@ -1,4 +1,4 @@
-"""Recorded predictions of the three tiers for the same texts, so that policies can be compared without models."""
+"""Recorded predictions of the three tiers for the same texts, with which policies are compared without models."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..tiers.cache import TokenCache
     from ..tiers.verifier import Verifier
 
-BLOCK = 4  # tokens of a slim pass that attend to what slim passes computed; below are the full model's K/V
+BLOCK = 4  # tokens of a slim pass; tokens before the block have the full model's K/V
 _FORMAT = 1
 
 
@@ -36,7 +36,7 @@ class AnswerLike(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One answer of n tokens; row i of each tier is what it expects in place of tokens[i], given all before it.
+    """One answer of n tokens; row i of each tier is its distribution over tokens[i], given all tokens before it.
 
     `slim` is None without a mask, `draft` without a draft model.
     """
@@ -58,7 +58,7 @@ class Recording:
     answers: list[Recorded]
 
     def __len__(self) -> int:
-        """The number of recorded positions."""
+        """Return the number of recorded positions."""
         return sum(map(len, self.answers))
 
     def save(self, path: Path) -> None:
@@ -76,7 +76,7 @@ class Recording:
 
     @classmethod
     def load(cls, path: Path) -> Recording:
-        """Read what `save` wrote; ModelError for anything else."""
+        """Read a file that `save` wrote; raises ModelError for any other file."""
         try:
             with path.open("rb") as file, np.load(file) as arrays:
                 if int(arrays["format"]) != _FORMAT:
@@ -97,7 +97,7 @@ class Recording:
                     number += 1
                 return cls(answers)
         except (OSError, EOFError, ValueError, KeyError, AssertionError, zipfile.BadZipFile) as error:
-            raise ModelError(f"{path}: this is no recording: {error}") from None
+            raise ModelError(f"{path}: not a recording: {error}") from None
 
 
 def record(
@@ -108,10 +108,10 @@ def record(
     block: int = BLOCK,
     progress: Callable[[int], None] = lambda _tokens: None,
 ) -> Recording:
-    """Teacher-force the answers through the tiers, in blocks as at run time; `progress` hears of tokens done.
+    """Teacher-force the answers through the tiers in blocks, as at run time.
 
-    The full tier's rows come from passes over whole blocks, so rounding is that of a run with drafts. The verifier's
-    cache is empty after.
+    The full tier's rows come from passes over whole blocks, so they are rounded as in a run with drafts. `progress` is
+    called with the number of tokens of each block. The verifier's cache is empty afterwards.
     """
     if block < 1:
         raise ValueError(f"block is {block}; it must be at least 1 token")
@@ -133,7 +133,7 @@ def record(
 
 
 def _draft_rows(tracked: TokenCache, answer: AnswerLike) -> TopLogits:
-    """Token by token, as a draft model runs."""
+    """Return the draft model's rows, computed token by token as at run time."""
     tracked.reset()
     rows = [TopLogits.from_logits(tracked.append(answer.prompt_tokens)[None])]
     rows += [TopLogits.from_logits(tracked.append([token])[None]) for token in answer.tokens[:-1]]

@@ -23,20 +23,20 @@ T = TypeVar("T")
 
 
 class Work:
-    """A folder of intermediate results; one that cannot be written is done without, with one warning.
+    """A folder of intermediate results; if it cannot be written, nothing is saved, after one warning.
 
-    Files are put in place whole, so that a kill at any moment leaves what was finished before.
+    Files appear whole or not at all, so a kill at any moment leaves the results that were complete.
     """
 
     def __init__(self, key: Any) -> None:
-        """`key` is what everything in the folder depends on, as JSON data."""
+        """Name the folder by `key`, JSON data on which all results in it depend."""
         digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
         self.folder = cache_folder() / "calibration" / digest
         self._warned = False
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """While inside, no other process works here; ModelError where one does."""
+        """Hold the folder's lock; raises ModelError if another process holds it."""
         path = self.log(".lock")
         if path is None:
             yield
@@ -53,17 +53,17 @@ class Work:
 
     @property
     def exists(self) -> bool:
-        """Whether something of an earlier run is here."""
+        """Whether an earlier run saved any result."""
         return any(path.name != ".lock" for path in self.folder.glob("*"))
 
     def clear(self) -> None:
-        """Forget the earlier run."""
+        """Remove the results of earlier runs."""
         for path in self.folder.glob("*"):
             if path.name != ".lock":
                 path.unlink(missing_ok=True)
 
     def log(self, name: str) -> Path | None:
-        """The file of a log that its owner appends to; None where none can be kept."""
+        """Return the path of a log file to append to; None if no file can be written."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             if not os.access(self.folder, os.W_OK):
@@ -78,11 +78,11 @@ class Work:
         path = self.folder / name
         try:
             return read(path) if path.is_file() else None
-        except Exception:  # whatever is wrong with it, it is made anew
+        except Exception:  # an unreadable file is recomputed, whatever is wrong with it
             return None
 
     def save(self, name: str, write: Callable[[Path], object]) -> None:
-        """Let `write` fill a file, and put it in place."""
+        """Let `write` fill a temporary file, and rename it to `name`."""
         path = self.log(name)
         if path is None:
             return
@@ -93,7 +93,7 @@ class Work:
             self._warn(error)
 
     def load_json(self, name: str) -> Any:
-        """JSON data that was saved, or None."""
+        """Return JSON data that was saved; None if there is none or it cannot be read."""
         return self.load(name, lambda path: json.loads(path.read_text(encoding="utf-8")))
 
     def save_json(self, name: str, data: Any) -> None:

@@ -47,7 +47,7 @@ class Dialogue:
         return self.session.engine.verifier.context.n_ctx
 
     def shares(self) -> dict[Tier, float]:
-        """The share of the last answer's tokens that each tier decided, 0 to 1; empty without an answer."""
+        """Return the share of the last answer's tokens that each tier decided, 0 to 1; empty without an answer."""
         counts = Counter(piece.tier for piece in self.pieces)
         return {tier: counts[tier] / len(self.pieces) for tier in Tier if self.pieces}
 

@@ -72,7 +72,7 @@ class Audit:
         self._before: Sampler | None = None
 
     def __len__(self) -> int:
-        """The number of decisions that wait."""
+        """Return the number of pending decisions."""
         return len(self._decisions)
 
     def begin(self, sampler: Sampler) -> None:

@@ -1,4 +1,4 @@
-"""Which of several alternatives yields more tokens a second, by what each of them yielded lately."""
+"""The choice among alternatives by the tokens per second that each of them yielded lately."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Race:
     """Running yields of alternatives; the only assumption is that past yields predict future ones."""
 
     def __init__(self, alternatives: Sequence[str]) -> None:
-        """The alternatives are tried in this order."""
+        """Create the race; alternatives are tried in the order given."""
         self._tokens = dict.fromkeys(alternatives, 0.0)
         self._seconds = dict.fromkeys(alternatives, 0.0)
         self._blocks = dict.fromkeys(alternatives, 0)
@@ -52,5 +52,5 @@ class Race:
         self._blocks[name] += 1
 
     def rate(self, name: str) -> float:
-        """Return the tokens a second of an alternative; 0 before its first block."""
+        """Return the tokens per second of an alternative; 0 before its first block."""
         return self._tokens[name] / self._seconds[name] if self._seconds[name] else 0.0

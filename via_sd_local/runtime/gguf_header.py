@@ -217,6 +217,6 @@ def open_header(path: Path) -> Iterator[Header]:
 
 
 def layer_count(path: Path) -> int:
-    """The number of layers of a model, from its header; ModelError where it is no GGUF or names no architecture."""
+    """Return the number of layers from a GGUF header; raises ModelError for another file or without an architecture."""
     with open_header(path) as header:
         return header.number(f"{header.text('general.architecture')}.block_count")

@@ -111,5 +111,5 @@ class Loader:
 
 
 def fitted(mask: LayerMask, model: Model) -> LayerMask:
-    """The mask over the layers that llama.cpp counts; a header may count layers of multi-token prediction, too."""
+    """Return the mask over the layers that llama.cpp counts; a header may also count multi-token prediction layers."""
     return LayerMask.of(model.n_layer, attn=mask.attn, ffn=mask.ffn)

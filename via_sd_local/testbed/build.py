@@ -40,7 +40,7 @@ class Testbed:
 
 
 def read_mask(path: Path) -> LayerMask:
-    """The known best mask of a testbed, from its metadata; ModelError for any other model."""
+    """Return the best mask of a testbed, from its metadata; raises ModelError for any other model."""
     with open_header(path) as header:
         if not header.has(RECIPE_KEY):
             raise ModelError(f"{path} is not a testbed; make one with `via-sd-local testbed build`")

@@ -64,10 +64,10 @@ class BlockContext(Context):
             batch.free()
 
     def decode_blocks(self, inputs: Inputs, blocks: Sequence[TextBlock]) -> Floats:
-        """Decode blocks beside the text in sequence 0, and forget them.
+        """Decode blocks beside the text in sequence 0, and remove them from the cache.
 
         `inputs` are tokens `[n]` or hidden states `[n, n_embd]`. Returns the logits of each, `[n, n_vocab]`, which are
-        valid until the next call. Raises NativeError; `load` then makes the cache known again.
+        valid until the next call. Raises NativeError, after which `load` restores a valid cache.
         """
         n = len(inputs)
         assert 0 < n <= N_BATCH
@@ -89,7 +89,7 @@ class BlockContext(Context):
                 raise NativeError(f"{self.model.path.name}: the KV cache cannot forget a block")
 
     def save(self) -> State:
-        """The K/V of the text, beyond sliding windows too (llama.cpp's state of one sequence leaves that out)."""
+        """Return the K/V of the text, with the cells beyond sliding windows, which llama.cpp's sequence state omits."""
         size = llama.llama_state_get_size(self.handle)
         state = np.empty(size, np.uint8)
         if llama.llama_state_get_data(self.handle, _bytes_of(state), size) != size:
@@ -97,12 +97,12 @@ class BlockContext(Context):
         return state
 
     def load(self, state: State) -> None:
-        """Forget everything but what `save` returned."""
+        """Restore the state that `save` returned."""
         if llama.llama_state_set_data(self.handle, _bytes_of(state), len(state)) != len(state):
             raise NativeError(f"{self.model.path.name}: llama.cpp cannot restore the K/V of a text")
 
     def record(self, layers: Sequence[int], wanted: bool) -> None:
-        """Record the hidden states that enter these layers, or stop that."""
+        """Start or stop recording the hidden states that enter these layers."""
         for layer in layers:
             set_layer_input(self.handle, layer, wanted)
 

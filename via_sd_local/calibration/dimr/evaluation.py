@@ -89,7 +89,7 @@ class Evaluator:
         self.context.close()
 
     def __len__(self) -> int:
-        """The number of rows."""
+        """Return the number of rows."""
         return len(self.tokens)
 
     @property

@@ -1,8 +1,8 @@
-"""The guided search: every sublayer alone, then growth, then exchanges around the best masks.
+"""The guided search: score every sublayer alone, grow a mask greedily, then exchange sublayers of the best masks.
 
-Sublayers alone are only put in order, so quick scores do for them. What the search learns is a front: for each number
-of skipped sublayers the mask with the least loss. A plan of so many evaluations divides the work; beyond the plan,
-exchanges go on.
+Single sublayers only need to be ranked, for which quick scores suffice. The result of the search is a front: for each
+number of skipped sublayers, the mask with the least loss. The planned number of evaluations divides the work between
+the three phases; exchanges continue beyond the plan.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from .space import Space
 from .strategies import Worth
 from .surrogate import Doubles, Surrogate
 
-_ALONE = 0.4  # of the plan, for sublayers alone
-_GROWTH = 0.4  # of what is left then
-_MOST_CANDIDATES = 4  # of a step of growth
-_HOPELESS = 0.3  # where agreement is below, masks are not grown further
-_AROUND = 0.7  # of the exchanges, near the number of sublayers that is worth most
-_JITTER = 3  # how near
-_GLOBAL = 0.4  # of the proposals, from the model of losses alone
-_TRIES = 24  # to find a proposal that was not tried yet
+_ALONE = 0.4  # of the planned evaluations, for single sublayers
+_GROWTH = 0.4  # of the remaining evaluations
+_MOST_CANDIDATES = 4  # in a step of growth
+_HOPELESS = 0.3  # masks with a lower agreement are not grown further
+_AROUND = 0.7  # of the exchanges, near the number of skipped sublayers with the highest worth
+_JITTER = 3  # sublayers more or fewer than that number
+_GLOBAL = 0.4  # of the proposals, from the surrogate model alone
+_TRIES = 24  # attempts to find an untried proposal
 
 
 class Guided:
-    """Proposes by what is known of each sublayer."""
+    """Proposes masks from the estimated loss of each sublayer."""
 
     name = "guided"
 
@@ -43,9 +43,10 @@ class Guided:
         evaluations: int,
         quick_cost: float = 1.0,
     ) -> None:
-        """`evaluations` is the plan. With few, neighbouring sublayers are scored together, growth is coarse.
+        """Plan the phases for a number of evaluations; with few, neighbouring sublayers are scored together.
 
-        `quick_cost` is what a quick score takes of it, above 0 up to 1.
+        `quick_cost` is the cost of a quick score as a share of an evaluation, above 0 up to 1. Raises ValueError for
+        values out of range.
         """
         if evaluations < 1:
             raise ValueError(f"the plan has {evaluations} evaluations; it needs at least one")
@@ -99,7 +100,7 @@ class Guided:
                 self._grow()
 
     def _tell_group(self, loss: float) -> None:
-        """The loss of neighbours that were scored together is divided among them."""
+        """Divide the loss of neighbours that were scored together among them."""
         group = self._groups[self._told]
         refused_together = len(group) > 1 and not math.isfinite(loss)  # each of them alone may still be possible
         self._single[list(group)] = 1.0 if refused_together else loss / len(group)
@@ -116,7 +117,7 @@ class Guided:
         return Surrogate(self._single, self._space.bits([mask for mask, _ in trials]), [loss for _, loss in trials])
 
     def _plan_step(self) -> None:
-        """The candidates of the next step: the sublayers that seem to cost least, the last one in several ways."""
+        """Choose the candidates of the next step: the sublayers with the least estimated loss, varying the last one."""
         weights = self._surrogate().weights(self._grown)
         order = [int(i) for i in np.argsort(weights, kind="stable") if i not in self._grown and np.isfinite(weights[i])]
         step = min(self._step if self._grown else self._first, self._space.most - len(self._grown))
@@ -142,7 +143,7 @@ class Guided:
     #
 
     def _exchange(self) -> LayerMask | None:
-        """A mask that was not tried: one of the front with a few sublayers exchanged, or the best by the model."""
+        """Return an untried mask: one of the front with a few sublayers exchanged, or the best of the surrogate."""
         rng = np.random.default_rng([self._seed, self._told])
         surrogate = self._surrogate()
         for _ in range(_TRIES):
@@ -170,7 +171,7 @@ class Guided:
         return int(rng.choice(gaps)) if gaps else int(rng.integers(space.least, last + 1))
 
     def _nearest(self, count: int) -> set[int]:
-        """The sublayers of the front's mask with the nearest number of them."""
+        """Return the sublayers of the mask of the front that skips nearest to `count`."""
         if not self._front:
             return set()
         nearest = min(self._front, key=lambda known: (abs(known - count), known))
@@ -180,7 +181,7 @@ class Guided:
         return [int(i) for i in np.argsort(weights, kind="stable") if np.isfinite(weights[i])]
 
     def _swap(self, start: set[int], count: int, weights: Doubles, swaps: int) -> set[int]:
-        """Bring the number to `count`, and exchange so many of the dearest for the cheapest others."""
+        """Bring the number of sublayers to `count`, and exchange `swaps` of the most costly for the cheapest others."""
         order = self._cheapest(weights)
         inside, outside = [i for i in order if i in start], [i for i in order if i not in start]
         swaps = min(swaps, len(inside), len(outside))

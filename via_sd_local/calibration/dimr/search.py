@@ -19,13 +19,13 @@ from .space import FrontPoint, Space, Trial, front_of
 from .strategies import MaskProposer, Paper, Random, Worth
 from .trial_log import LoggedTrial, TrialLog
 
-_PROBE = 40_961  # the seed of the first trial of a budget in minutes
-_PLANNED = 0.8  # of the evaluations that a budget in minutes seems to allow
+_PROBE = 40_961  # seed of the first trial of a budget in minutes
+_PLANNED = 0.8  # of the evaluations that a budget in minutes is estimated to allow
 
 
 @dataclass(frozen=True, slots=True)
 class SearchBudget:
-    """How long a search lasts: evaluations, minutes, or whichever ends first."""
+    """The limit of a search: a number of evaluations, minutes, or both, whichever is reached first."""
 
     evaluations: int | None = None
     minutes: float | None = None
@@ -45,7 +45,7 @@ class SearchBudget:
 
 @dataclass(frozen=True, slots=True)
 class SearchProgress:
-    """Where a search stands; `best` is the front's point that is worth most so far."""
+    """The progress of a search; `best` is the point of the front with the highest worth so far."""
 
     evaluations: int
     seconds: float
@@ -55,9 +55,9 @@ class SearchProgress:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """What a search found: the mask that is worth most, the front that it was chosen from, and all trials in order.
+    """The mask with the highest worth, the front that it was chosen from, and all trials in order.
 
-    `evaluations` and `seconds` count what a resumed search did before, too.
+    `evaluations` and `seconds` include those before a search was resumed.
     """
 
     mask: LayerMask
@@ -93,13 +93,13 @@ def search(
     progress: Callable[[SearchProgress], None] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> SearchResult:
-    """Find the mask that is worth most among those with the least loss for their number of skipped sublayers.
+    """Find the mask with the highest worth among those with the least loss for their number of skipped sublayers.
 
-    `score` evaluates a mask, ValueError if it is refused (`Evaluator.score`); `quick_score` does so on a part of the
-    text, for a share `quick_cost` of the time, where a strategy needs no more. `objective` is the loss. The same seed,
-    worths and budget in evaluations give the same mask. With `log`, a search that was killed goes on where it stopped;
-    `about` names what the scores depend on (model, text), and must not change. Ctrl-C ends the search with the best so
-    far. ValueError for a budget that ends before any mask with a wanted number of sublayers was scored.
+    `score` evaluates a mask and raises ValueError if it is rejected (`Evaluator.score`); `quick_score` does so on a
+    part of the text, in a share `quick_cost` of the time, where a strategy needs no more. `objective` is the loss. The
+    same seed, worths and budget in evaluations give the same mask. With `log`, a search that was killed continues where
+    it stopped; `about` names what the scores depend on (model, text) and must not change. Ctrl-C ends the search with
+    the best mask so far. Raises ValueError if the budget ends before a mask of the space was scored.
     """
     if strategy not in STRATEGIES:
         raise ValueError(f"strategy is {strategy!r}; it is one of {', '.join(STRATEGIES)}")
@@ -161,7 +161,7 @@ def make_strategy(
     plan: int,
     quick_cost: float = 1.0,
 ) -> MaskProposer:
-    """A strategy by its name; `plan` is the number of evaluations that it may count on, `quick_cost` of a quick one."""
+    """Create a strategy by name; `plan` is the expected number of evaluations, `quick_cost` that of a quick score."""
     if name == "random":
         return Random(space, seed=seed)
     if name == "paper":
@@ -202,7 +202,7 @@ class _Run:
         return self._before + self._clock() - self._started
 
     def go(self, make: Callable[[int], MaskProposer]) -> None:
-        """Search until the budget is spent, the strategy has nothing left, or Ctrl-C; `make` takes the plan."""
+        """Search until the budget is spent, the strategy is exhausted, or Ctrl-C; `make` creates it for a plan."""
         logged = list(self._log.trials) if self._log is not None else []
         for entry in logged:
             self._take(entry.trial)
@@ -222,7 +222,7 @@ class _Run:
             self.interrupted = True
 
     def _plan(self, logged: list[LoggedTrial]) -> int:
-        """The evaluations to count on. A budget in minutes is turned into them by the first trial, a random mask."""
+        """Return the expected number of evaluations; a budget in minutes is converted by timing one random mask."""
         if self._budget.evaluations is not None:
             return self._budget.evaluations
         assert self._budget.minutes is not None

@@ -1,4 +1,4 @@
-"""The masks that a search may propose, and what became of those it did."""
+"""The masks that a search may propose, and the trials of those that it proposed."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import numpy.typing as npt
 from ...mask import LayerMask
 from .objective import Objective, Score
 
-RATIOS = (0.05, 0.6)  # of sublayers skipped, where no ratio is asked for
-_TRIES = 50  # to draw a mask that was not tried yet
+RATIOS = (0.05, 0.6)  # range of the share of skipped sublayers, unless a ratio is requested
+_TRIES = 50  # attempts to draw an untried mask
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A mask and its score; None if llama.cpp refused the mask. A quick score is of a part of the text only."""
+    """A mask and its score; None if llama.cpp rejected the mask. A quick score covers only a part of the text."""
 
     mask: LayerMask
     score: Score | None
@@ -53,7 +53,7 @@ class Space:
 
     @classmethod
     def of(cls, n_layer: int, skip_ratio: float | None = None) -> Space:
-        """All of RATIOS, or the one number of sublayers that comes closest to a ratio; ValueError if it skips all."""
+        """Return the space of RATIOS, or of the count nearest to `skip_ratio`; ValueError for one outside (0, 1)."""
         n = 2 * n_layer
         if skip_ratio is None:
             least = max(1, math.ceil(RATIOS[0] * n))
@@ -69,7 +69,7 @@ class Space:
         return 2 * self.n_layer
 
     def mask(self, sublayers: Iterable[int]) -> LayerMask:
-        """The mask that skips these sublayers."""
+        """Return the mask that skips these sublayers."""
         chosen = [int(sublayer) for sublayer in sublayers]  # NumPy's integers are no JSON
         return LayerMask.of(
             self.n_layer, attn=(s // 2 for s in chosen if s % 2 == 0), ffn=(s // 2 for s in chosen if s % 2)
@@ -80,29 +80,29 @@ class Space:
         return {2 * layer for layer in mask.attn} | {2 * layer + 1 for layer in mask.ffn}
 
     def bits(self, masks: Collection[LayerMask]) -> npt.NDArray[np.float64]:
-        """`[len(masks), size]`, 1 where a sublayer is skipped."""
-        made = np.zeros((len(masks), self.size))
-        for row, mask in zip(made, masks, strict=True):
+        """Return the masks as rows `[len(masks), size]` with 1 where a sublayer is skipped."""
+        rows = np.zeros((len(masks), self.size))
+        for row, mask in zip(rows, masks, strict=True):
             row[list(self.sublayers(mask))] = 1
-        return made
+        return rows
 
     def holds(self, mask: LayerMask) -> bool:
-        """Whether a mask skips as many as wanted."""
+        """Tell whether a mask skips from `least` to `most` sublayers."""
         return self.least <= len(mask) <= self.most
 
     def draw(self, rng: np.random.Generator) -> LayerMask:
-        """A random mask: the number of sublayers is uniform, then all masks with so many are equally likely."""
+        """Draw a random mask: first the number of sublayers, uniformly, and then the sublayers."""
         count = rng.integers(self.least, self.most + 1)
         return self.mask(rng.choice(self.size, count, replace=False))
 
     def draw_new(self, rng: np.random.Generator, known: Collection[LayerMask]) -> LayerMask | None:
-        """Return a mask that is not in `known`; None if none is found, as where there are few masks."""
+        """Draw a mask that is not in `known`; None after 50 failures, as in a small space."""
         drawn = (self.draw(rng) for _ in range(_TRIES))
         return next((mask for mask in drawn if mask not in known), None)
 
 
 def front_of(trials: Iterable[Trial | FrontPoint], space: Space, objective: Objective) -> tuple[FrontPoint, ...]:
-    """For each number of skipped sublayers that was tried and is wanted, the best by `objective`; fewest first."""
+    """Return the mask with the least loss for each number of skipped sublayers in the space, fewest first."""
     best: dict[int, FrontPoint] = {}
     for trial in trials:
         if trial.score is None or not space.holds(trial.mask) or (isinstance(trial, Trial) and trial.quick):

@@ -1,4 +1,4 @@
-"""The worth of a mask: expected tokens a second, from measured costs and the weights that the mask leaves out."""
+"""The worth of a mask: expected tokens per second, from measured costs and the weights that the mask skips."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ...mask import LayerMask
 from ...runtime.gguf_header import open_header
 from .objective import Score, expected_speed
 
-# where nothing was measured: a batch costs as much as a token, and drafting costs nothing
+# without measured costs, a batch costs as much as a single token, and drafting is free
 NOMINAL = {"full": {1: 1.0, 16: 1.0}}
-TYPICAL_DRAFT = 0.8  # agreement of a draft with the full model
+TYPICAL_DRAFT = 0.8  # agreement of a draft model with the full model
 
 _BLOCK = re.compile(r"blk\.(\d+)\.(\w+)\.")
 _EXPERTS = re.compile(r"_exps$")
@@ -22,17 +22,17 @@ _EXPERTS = re.compile(r"_exps$")
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Each sublayer's share of the bytes that a full pass reads, by layer; what is left is the output head."""
+    """Each sublayer's share of the bytes that a full pass reads, by layer; the rest is the output head."""
 
     attn: tuple[float, ...]
     ffn: tuple[float, ...]
 
     def skipped(self, mask: LayerMask) -> float:
-        """The share that a mask saves."""
+        """Return the share of the bytes that a mask skips."""
         return sum(self.attn[layer] for layer in mask.attn) + sum(self.ffn[layer] for layer in mask.ffn)
 
     def below(self, layer: int) -> float:
-        """The share of all layers below one."""
+        """Return the share of the layers below `layer`."""
         return sum(self.attn[:layer]) + sum(self.ffn[:layer])
 
     @classmethod
@@ -42,7 +42,7 @@ class Shares:
 
     @classmethod
     def of(cls, path: Path) -> Shares:
-        """From a GGUF's tensors; of experts, those that a token uses. ModelError for a file that cannot be read."""
+        """Return the shares of a GGUF, with only the experts that a token uses; ModelError for an unreadable file."""
         with open_header(path) as header:
             architecture = header.text("general.architecture")
             n_layer = header.number(f"{architecture}.block_count")
@@ -65,9 +65,9 @@ class Shares:
 def speed_worth(
     shares: Shares, costs: Costs | None = None, draft_agreement: float = TYPICAL_DRAFT
 ) -> Callable[[LayerMask, Score], float]:
-    """A mask's worth for strategies and for choosing from a front: `expected_speed` in tokens a second.
+    """Return the worth of masks for strategies and for the choice from a front: `expected_speed` in tokens per second.
 
-    Without `costs`, by NOMINAL ones; the worth then is no number of tokens, but ranks masks.
+    Without `costs`, nominal costs are used; the worth then only ranks masks.
     """
     table = Costs(NOMINAL) if costs is None else costs
 

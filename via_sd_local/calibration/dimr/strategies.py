@@ -1,7 +1,7 @@
-"""Ways to propose masks: they are asked for one and told its score, and know nothing about models.
+"""Strategies that propose masks: each is asked for a mask and told its score, without access to any model.
 
-`ask` changes nothing, and what it proposes depends only on the seed and on what was told. So a strategy that is told a
-log's trials again goes on as if it had never been interrupted.
+`ask` has no side effects, and its proposal depends only on the seed and on the scores told so far. A strategy that is
+told the trials of a log again therefore continues as if it had not been interrupted.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from .space import Space
 from .surrogate import Doubles
 
 _FEWEST = 5  # trials before the first fit
-_OBSERVED = 120  # trials that a fit sees: half of them the best ones, half the latest
+_OBSERVED = 120  # trials in a fit: half of them the best, half the latest
 _CANDIDATES = 500  # of each kind
 
-Worth: TypeAlias = Callable[[LayerMask, Score], float]  # higher is better, e.g. expected tokens a second
+Worth: TypeAlias = Callable[[LayerMask, Score], float]  # higher is better, e.g. expected tokens per second
 
 
 class MaskProposer(Protocol):
@@ -31,20 +31,20 @@ class MaskProposer(Protocol):
 
     @property
     def quick(self) -> bool:
-        """Whether a score of a part of the text will do for the next mask: it is compared with such scores only."""
+        """Whether a quick score suffices for the next mask, because it is only compared with quick scores."""
         ...
 
     def ask(self) -> LayerMask | None:
-        """Return the mask to try next; None if there is nothing left to try."""
+        """Return the mask to try next; None if no mask is left."""
         ...
 
     def tell(self, mask: LayerMask, score: Score | None) -> None:
-        """Learn the score of the mask that was asked for; None if llama.cpp refuses the mask."""
+        """Record the score of the mask that `ask` returned; None if llama.cpp rejected the mask."""
         ...
 
 
 class Random:
-    """Random masks: the control."""
+    """Random masks, as the control of an experiment."""
 
     name = "random"
     quick = False
@@ -65,10 +65,10 @@ class Random:
 class Paper:
     """DIMR as VIA-SD describes it: random masks, and every θ-th from Bayesian optimisation (arXiv 2606.12243).
 
-    A Gaussian process (scikit-optimize) over the vectors of skipped sublayers is fitted to at most `_OBSERVED` trials,
-    so that a proposal takes half a second however long the search lasts; of many random masks and neighbours of the
-    best ones it proposes the one with the largest expected improvement. What is made small is the loss where the number
-    of skipped sublayers is fixed, else the negative worth, since the least loss would always skip the least.
+    A Gaussian process (scikit-optimize) over the vectors of skipped sublayers is fitted to at most 120 trials, so that
+    a proposal takes half a second however long the search lasts. Among random masks and neighbours of the best ones, it
+    proposes the mask with the largest expected improvement. The search minimises the loss if the number of skipped
+    sublayers is fixed, and otherwise the negative worth, because the least loss would always skip the fewest.
     """
 
     name = "paper"
@@ -78,7 +78,7 @@ class Paper:
         self, space: Space, *, seed: int = 0, objective: Objective = "relu", worth: Worth, theta: int = 5
     ) -> None:
         if theta < 1:
-            raise ValueError(f"theta is {theta}; every theta-th proposal is Bayesian, so it is 1 at least")
+            raise ValueError(f"theta is {theta}; every theta-th proposal is Bayesian, so it must be at least 1")
         self._space, self._seed, self._objective, self._worth, self._theta = space, seed, objective, worth, theta
         self._known: set[LayerMask] = set()
         self._trials: list[tuple[LayerMask, float]] = []
@@ -101,7 +101,7 @@ class Paper:
             self._trials.append((mask, loss))
 
     def _improve(self, rng: np.random.Generator) -> LayerMask | None:
-        """The candidate with the largest expected improvement; None if there is no new one."""
+        """Return the candidate with the largest expected improvement; None if no candidate is new."""
         best = sorted(self._trials, key=lambda trial: trial[1])
         observed = dict([*best[: _OBSERVED // 2], *self._trials[-(_OBSERVED // 2) :]])
         candidates = [self._space.draw(rng) for _ in range(_CANDIDATES)]
@@ -115,7 +115,7 @@ class Paper:
         return candidates[int(gains.argmax())]
 
     def _neighbour(self, mask: LayerMask, rng: np.random.Generator) -> LayerMask:
-        """A mask with one to four sublayers changed, brought back to a number that is wanted."""
+        """Return the mask with one to four sublayers changed, and then with a number of them that the space allows."""
         space = self._space
         chosen = space.sublayers(mask)
         chosen ^= set(rng.choice(space.size, min(int(rng.integers(1, 5)), space.size), replace=False).tolist())

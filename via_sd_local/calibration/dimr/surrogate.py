@@ -1,7 +1,7 @@
-"""A Bayesian linear model of the logarithm of a mask's loss, by which the guided search weighs sublayers.
+"""A Bayesian linear model of the logarithm of a mask's loss, with which the guided search weighs sublayers.
 
 log loss = b0 + b1 · log(Σ single losses) + b2 · share skipped + Σ a_i over the skipped sublayers i. If sublayers did
-not interact, b1 would be 1 and all else 0; the a_i learn how skipping a sublayer differs from that beside others.
+not interact, b1 would be 1 and all other coefficients 0; a_i is the deviation of sublayer i among other skipped ones.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import numpy.typing as npt
 
 Doubles = npt.NDArray[np.float64]
 
-SMALLEST = 1e-6  # losses below are taken for it
+SMALLEST = 1e-6  # smaller losses are replaced by this one
 _PRIOR_MEAN = (0.0, 1.0, 0.0)  # of b0, b1, b2
 _PRIOR_DEVIATION = (2.0, 0.5, 2.0)
 _OWN_DEVIATION = 0.15  # of each a_i
-_NOISE = 0.1  # what the model cannot explain
+_NOISE = 0.1  # standard deviation of the residual
 
 
 class Surrogate:
-    """The posterior, given the loss of each sublayer alone and trials of many together."""
+    """The posterior, given the loss of each single sublayer and the losses of trials."""
 
     def __init__(self, single: Doubles, bits: Doubles, losses: Sequence[float]) -> None:
-        """`single` is `[size]`, inf where a sublayer cannot be skipped; `bits` `[n, size]` beside n finite losses."""
+        """Fit single losses `[size]` (inf if a sublayer must stay) and n trials: `bits` `[n, size]`, `losses` `[n]`."""
         n = len(single)
         self._single = np.maximum(np.where(np.isfinite(single), single, 0.0), SMALLEST)
         self._impossible = ~np.isfinite(single)
@@ -38,9 +38,10 @@ class Surrogate:
         self._mean = np.linalg.solve(precision, features.T @ targets / _NOISE**2 + prior * mean)
 
     def weights(self, beside: Collection[int], rng: np.random.Generator | None = None) -> Doubles:
-        """What skipping each sublayer adds to the log loss, beside the ones given, `[size]`; inf where it cannot be.
+        """Return by how much each sublayer raises the log loss if it is skipped in addition to `beside`, `[size]`.
 
-        The posterior mean, or with `rng` one draw from the posterior (Thompson sampling).
+        The result is the posterior mean, or with `rng` a draw from the posterior (Thompson sampling); inf for a
+        sublayer that cannot be skipped.
         """
         b = self._mean
         if rng is not None:

@@ -1,4 +1,4 @@
-"""The prompts that calibration starts from: five kinds of tasks, or the person's own."""
+"""The prompts of a calibration: five kinds of tasks, or the user's own prompts."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class CalibrationPrompt:
 
 
 def load_texts(path: str | Path | None = None) -> list[CalibrationPrompt]:
-    """The shipped prompts, or a file's: paragraphs between blank lines; in a `.json` file a list of texts or objects.
+    """Return the shipped prompts, or those of a file: paragraphs between blank lines, or a JSON list.
 
-    An object has `prompt` and, if wanted, `kind`. ValueError, with the file's name, for a file without a prompt or in
-    another form, or which cannot be read.
+    Items of the list are texts, or objects with `prompt` and, optionally, `kind`. Raises ValueError, which names the
+    file, if it has no prompt, has another form or cannot be read.
     """
     source = _SHIPPED if path is None else Path(path).expanduser()
     try:
@@ -47,9 +47,9 @@ def load_texts(path: str | Path | None = None) -> list[CalibrationPrompt]:
 
 
 def split(prompts: Sequence[CalibrationPrompt]) -> tuple[list[CalibrationPrompt], list[CalibrationPrompt]]:
-    """A search part and a held-out part: of each kind the first, third, … and the second, fourth, … prompts.
+    """Split prompts into a search part (the first, third, … of each kind) and a held-out part (the second, fourth, …).
 
-    A kind with one prompt is searched only. ValueError if nothing would be held out.
+    The only prompt of a kind belongs to the search part. Raises ValueError if the held-out part would be empty.
     """
     parts: tuple[list[CalibrationPrompt], list[CalibrationPrompt]] = ([], [])
     seen: dict[str, int] = defaultdict(int)
