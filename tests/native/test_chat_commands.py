@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -73,14 +74,18 @@ def test_what_is_no_command_is_asked(talking: Talking) -> None:
     assert [turn["content"] for turn in dialogue.conversation.turns[::2]] == ["/usr/bin", "one\n/exit"]
 
 
-def test_stats_shows_the_figures_of_the_last_answer(talking: Talking) -> None:
+def test_stats_reports_on_the_last_answer_and_has_all_counters_as_json(talking: Talking) -> None:
     dialogue = talking("be short")
-    _, display = converse(dialogue, "the sea", "/stats")
-    lines = dict(line.split(": ", 1) for line in display.of("show")[0].splitlines())
+    _, display = converse(dialogue, "/stats", "the sea", "/stats", "/stats --json", "/stats --all")
     stats = dialogue.session.engine.stats
-    assert (lines["mode"], lines["completion_tokens"], lines["passes.full.calls"]) == ("plain", "5", "4")
-    assert lines["prompt_tokens"] == str(stats.prompt_tokens)
-    assert lines["tokens_per_second"] == f"{stats.tokens_per_second:.4g}"
+    report, counters = display.of("show")
+    assert report.splitlines()[0].startswith("answer       5 tokens in ")
+    assert f"context      {stats.prompt_tokens + 5} of 256 tokens" in report.splitlines()
+    assert json.loads(counters) == stats.to_json()
+    assert display.of("error") == [
+        "there is no answer yet",
+        "/stats takes --json, or no argument; it was given '--all'",
+    ]
 
 
 def test_after_each_answer_there_is_a_status_line(talking: Talking) -> None:

@@ -1,4 +1,4 @@
-"""The status line after an answer, and the counters that `/stats` lists: pure text."""
+"""The status line after an answer: pure text."""
 
 from __future__ import annotations
 
@@ -49,14 +49,3 @@ def _deviation_text(deviation: float | None) -> str:
     if deviation is None:
         return "not audited yet"
     return f"about {deviation:.1%} of tokens are not the full model's choice, by audit"
-
-
-def counter_lines(counters: Mapping[str, object], prefix: str = "") -> list[str]:
-    """Return counters as lines `name: value`; those of nested mappings have dotted names."""
-    lines: list[str] = []
-    for name, value in counters.items():
-        if isinstance(value, Mapping):
-            lines += counter_lines(value, f"{prefix}{name}.")
-        else:
-            lines.append(f"{prefix}{name}: {value:.4g}" if isinstance(value, float) else f"{prefix}{name}: {value}")
-    return lines

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import json
+
 from ..chat import Chat
-from ..status import counter_lines
+from ..report import report
 from .command import Command
 
 
-def _stats(chat: Chat, _argument: str) -> None:
-    chat.display.show("\n".join(counter_lines(chat.dialogue.session.engine.stats.to_json())))
+def _stats(chat: Chat, argument: str) -> None:
+    dialogue = chat.dialogue
+    engine = dialogue.session.engine
+    if argument == "--json":
+        chat.display.show(json.dumps(engine.stats.to_json(), indent=2))
+    elif argument:
+        raise ValueError(f"/stats takes --json, or no argument; it was given {argument!r}")
+    elif engine.stats.prompt_tokens == 0:
+        raise ValueError("there is no answer yet")
+    else:
+        lines = report(engine.stats, dialogue.shares(), dialogue.n_ctx, engine.why_no_drafts)
+        chat.display.show("\n".join(lines))
 
 
 def _colors(chat: Chat, _argument: str) -> None:
@@ -28,5 +40,11 @@ def _colors(chat: Chat, _argument: str) -> None:
     chat.display.legend(chat.dialogue.shares())
 
 
-STATS = Command("/stats", "", "show statistics of the last answer", _stats)
+STATS = Command(
+    "/stats",
+    "[--json]",
+    "show statistics of the last answer; --json: all counters",
+    _stats,
+    lambda argument: [option for option in ("--json",) if option.startswith(argument)],
+)
 COLORS = Command("/colors", "", "colour tokens by the tier that decided them, on or off", _colors)
