@@ -51,8 +51,9 @@ def test_every_command_of_the_list_is_there() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        *((text, True) for text in ("/exit", "/mode sd", "/nonsense", "/")),
+        *((text, True) for text in ("/exit", "/mode sd", "/nonsense", "/", "/?", "exit", "quit")),
         *((text, False) for text in ("/usr/bin/env?", "// a comment", "/* code */", "/help\nme", "a /help", "")),
+        *((text, False) for text in ("exit now", "Exit", "bye", "/?!")),
     ],
 )
 def test_a_command_is_one_line_that_begins_with_a_word_after_a_slash(text: str, expected: bool) -> None:
@@ -72,6 +73,14 @@ def test_what_is_no_command_is_asked(talking: Talking) -> None:
     dialogue = talking()
     converse(dialogue, "/usr/bin", "  ", "one\n/exit", "/exit", "never read")
     assert [turn["content"] for turn in dialogue.conversation.turns[::2]] == ["/usr/bin", "one\n/exit"]
+
+
+@pytest.mark.parametrize("leave", ["/exit", "/bye", "/quit", "exit", "quit"])
+def test_the_chat_is_left_by_the_words_of_other_programs_too(leave: str, talking: Talking) -> None:
+    dialogue = talking()
+    _, display = converse(dialogue, "/?", leave, "never read")
+    assert display.of("show") == [help_text(COMMANDS, display.width)]
+    assert dialogue.conversation.turns == []
 
 
 def test_stats_reports_on_the_last_answer_and_has_all_counters_as_json(talking: Talking) -> None:
@@ -335,6 +344,7 @@ def test_commands_modes_and_drafters_are_completed(monkeypatch: pytest.MonkeyPat
     assert len(complete("/")) == len(COMMANDS)
     assert complete("/mode ") == ["/mode auto", "/mode plain", "/mode sd", "/mode exact", "/mode tiered"]
     assert complete("/mode t") == ["/mode tiered"]
+    assert complete("/ret") == ["/retry"]
     assert complete("/exit x") == complete("/mode tiered 1") == complete("/x") == []
     monkeypatch.setenv("VIA_SD_HOME", str(tmp_path))
     (tmp_path / "models").mkdir()

@@ -161,11 +161,21 @@ def test_tokens_have_the_colours_of_their_tiers_and_so_has_the_legend(show: Show
     assert "default" not in set.union(*colors)
 
 
-@pytest.mark.parametrize("env", [{"TERM": "dumb"}, {"NO_COLOR": "1"}, {"TERM": None}])
+@pytest.mark.parametrize("env", [{"TERM": "dumb"}, {"TERM": None}])
 def test_plain_terminals_get_plain_text(env: dict[str, str | None], show: Show) -> None:
     terminal = show(["note", "before"], *answer(LIST), ["error", "no"], ["legend", {}], env=env)
     assert terminal.rows == ["before", *LIST.split("\n"), "error: no", "<over>"]
     assert b"\x1b" not in terminal.written
+
+
+def test_no_color_drops_the_colours_and_keeps_markdown(show: Show) -> None:
+    terminal = show(["note", "before"], *answer(LIST), ["error", "no"], env={"NO_COLOR": "1"})
+    assert [row.strip() for row in terminal.rows if row.strip()] == [
+        *("before", "Fruit", "Some good ones:", "• an apple", "• a pear", "print(1)", "error: no", "<over>")
+    ]
+    assert all(cell.bold for cell in terminal.cells("good"))
+    cells = [cell for row in terminal.screen.buffer.values() for cell in row.values()]
+    assert {(cell.fg, cell.bg) for cell in cells} == {("default", "default")}
 
 
 #

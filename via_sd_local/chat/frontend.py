@@ -6,12 +6,12 @@ import sys
 
 from .display import Display
 from .reader import LineReader, Reader
-from .terminal import moves_cursor, no_color
+from .terminal import moves_cursor
 
 
 def make_display() -> Display:
-    """Return a display for standard output: plain text in a pipe, with TERM=dumb and with NO_COLOR."""
-    if no_color() or not moves_cursor():
+    """Return a display for standard output: plain text in a pipe and with TERM=dumb."""
+    if not moves_cursor():
         return Display(raw=not sys.stdout.isatty())
     from rich.console import Console
 

@@ -21,12 +21,11 @@ STYLES = {Tier.DRAFT: "green", Tier.SLIM: "magenta", Tier.FULL: "bright_blue"}
 
 
 class RichDisplay(Display):
-    """Show answers in a terminal with colours and a movable cursor, and render their Markdown."""
-
-    can_color = True
+    """Show answers in a terminal with a movable cursor, and render their Markdown; with NO_COLOR, without colours."""
 
     def __init__(self, out: Console, err: Console) -> None:
         super().__init__()
+        self.can_color = not out.no_color
         self._out, self._err = out, err
         self._colors = False
         self._empty = True

@@ -18,7 +18,8 @@ class Command:
     """A slash command: its name with the slash, its arguments and its purpose for `/help`, and what it does.
 
     `run(chat, argument)` raises ValueError or ViaSdError if the command cannot be carried out. `complete(argument)`
-    returns the arguments that begin with what has been typed. A command with empty `arguments` takes none.
+    returns the arguments that begin with what has been typed. A command with empty `arguments` takes none. `aliases`
+    are other names for it, such as those that other programs use.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Command:
     help: str
     run: Callable[[Chat, str], None]
     complete: Callable[[str], Iterable[str]] = no_completions
+    aliases: tuple[str, ...] = ()
 
 
 class Leave(Exception):

@@ -15,8 +15,11 @@ from .view import COLORS, STATS
 
 
 def is_command(text: str) -> bool:
-    """Return whether a message is meant as a command: a single line that begins with a word such as `/help`."""
-    return re.fullmatch(r"/[A-Za-z]*( [^\n]*)?", text) is not None
+    """Return whether a message is meant as a command.
+
+    It is a single line that begins with a word such as `/help`, or `/?`, or a name without a slash that stands alone.
+    """
+    return text in _BARE_NAMES or re.fullmatch(r"/([A-Za-z]*|\?)( [^\n]*)?", text) is not None
 
 
 def carry_out(chat: Chat, text: str) -> None:
@@ -40,13 +43,15 @@ def completions(text: str) -> Iterator[tuple[int, str]]:
     """
     name, space, argument = text.partition(" ")
     if not space:
-        yield from ((-len(name), command.name) for command in COMMANDS if command.name.startswith(name))
+        names = [command.name for command in COMMANDS if command.name.startswith(name)]
+        names = names or [alias for command in COMMANDS for alias in command.aliases if alias.startswith(name)]
+        yield from ((-len(name), completion) for completion in names)
     elif (command := _find(name)) is not None:
         yield from ((-len(argument), completion) for completion in command.complete(argument))
 
 
 def _find(name: str) -> Command | None:
-    return next((command for command in COMMANDS if command.name == name), None)
+    return next((command for command in COMMANDS if name == command.name or name in command.aliases), None)
 
 
 def _help(chat: Chat, _argument: str) -> None:
@@ -57,7 +62,8 @@ def _exit(_chat: Chat, _argument: str) -> None:
     raise Leave
 
 
-HELP = Command("/help", "", "show this list", _help)
-EXIT = Command("/exit", "", "leave the chat", _exit)
+HELP = Command("/help", "", "show this list (also /?)", _help, aliases=("/?",))
+EXIT = Command("/exit", "", "leave the chat (also /bye, /quit, exit)", _exit, aliases=("/bye", "/quit", "exit", "quit"))
 
 COMMANDS = (STATS, MODE, DRAFT, COLORS, SYSTEM, REGEN, UNDO, SAVE, LOAD, CLEAR, HELP, EXIT)
+_BARE_NAMES = tuple(alias for command in COMMANDS for alias in command.aliases if not alias.startswith("/"))

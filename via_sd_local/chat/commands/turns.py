@@ -53,6 +53,6 @@ def _clear(chat: Chat, _argument: str) -> None:
 
 
 SYSTEM = Command("/system", "[TEXT]", "show or set the system message; none removes it", _system)
-REGEN = Command("/regen", "[TEMPERATURE]", "answer the last message again", _regen)
+REGEN = Command("/regen", "[TEMPERATURE]", "answer the last message again (also /retry)", _regen, aliases=("/retry",))
 UNDO = Command("/undo", "", "remove the last message and its answer", _undo)
 CLEAR = Command("/clear", "", "forget all messages but the system message", _clear)
