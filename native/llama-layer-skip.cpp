@@ -4,6 +4,7 @@
 
 #include "llama-context.h"
 #include "llama-graph.h"
+#include "llama-impl.h"
 #include "llama-kv-cache-iswa.h"
 #include "llama-kv-cache.h"
 #include "llama-model.h"
@@ -12,6 +13,7 @@
 
 static constexpr uint8_t SKIP_ATTN = 1;
 static constexpr uint8_t SKIP_FFN  = 2;
+static constexpr uint8_t WRITE_KV  = 4; // of a skipped attention
 
 //
 // llm_graph_context
@@ -42,6 +44,54 @@ ggml_tensor * llm_graph_context::build_skipped_attn(
         return build_skipped(wo->ne[1], q_cur->ne[2]);
     }
     return build_skipped((v_mla ? v_mla->ne[1] : v_cur->ne[0])*q_cur->ne[1], q_cur->ne[2]);
+}
+
+// K and V of a skipped attention, from the hidden state that passes by, if the mask asks for them. The position then has
+// K and V in every layer, and no later pass need compute it again.
+static void write_kv(
+        const llm_graph_context & graph, const llama_kv_cache_context * cache, int il,
+        ggml_tensor * k, ggml_tensor * k_idxs, ggml_tensor * k_rot,
+        ggml_tensor * v, ggml_tensor * v_idxs, ggml_tensor * v_rot) {
+    if (!is_skipped(graph.cparams, il, WRITE_KV)) {
+        return;
+    }
+    if (k) {
+        k = k_rot ? llama_mul_mat_hadamard(graph.ctx0, k, k_rot) : k;
+        ggml_build_forward_expand(graph.gf, cache->cpy_k(graph.ctx0, k, k_idxs, il));
+    }
+    if (v) {
+        v = v_rot ? llama_mul_mat_hadamard(graph.ctx0, v, v_rot) : v;
+        ggml_build_forward_expand(graph.gf, cache->cpy_v(graph.ctx0, v, v_idxs, il));
+    }
+}
+
+void llm_graph_context::write_skipped_kv(llm_graph_input_attn_kv * inp, ggml_tensor * k, ggml_tensor * v, int il) const {
+    write_kv(*this, inp->mctx, il, k, inp->get_k_idxs(), inp->self_k_rot, v, inp->get_v_idxs(), inp->self_v_rot);
+}
+
+// these caches have no V: attention reads it from K
+void llm_graph_context::write_skipped_kv(llm_graph_input_attn_k * inp, ggml_tensor * k, ggml_tensor *, int il) const {
+    write_kv(*this, inp->mctx, il, k, inp->get_k_idxs(), nullptr, nullptr, nullptr, nullptr);
+}
+
+void llm_graph_context::write_skipped_kv(
+        llm_graph_input_attn_kv_iswa * inp, ggml_tensor * k, ggml_tensor * v, int il) const {
+    if (hparams.is_swa(il)) {
+        write_kv(*this, inp->mctx->get_swa(), il, k, inp->get_k_idxs_swa(), inp->self_k_rot_swa,
+                v, inp->get_v_idxs_swa(), inp->self_v_rot_swa);
+    } else {
+        write_kv(*this, inp->mctx->get_base(), il, k, inp->get_k_idxs(), inp->self_k_rot,
+                v, inp->get_v_idxs(), inp->self_v_rot);
+    }
+}
+
+void llm_graph_context::write_skipped_kv(
+        llm_graph_input_attn_k_iswa * inp, ggml_tensor * k, ggml_tensor *, int il) const {
+    if (hparams.is_swa(il)) {
+        write_kv(*this, inp->mctx->get_swa(), il, k, inp->get_k_idxs_swa(), inp->self_k_rot_swa, nullptr, nullptr, nullptr);
+    } else {
+        write_kv(*this, inp->mctx->get_base(), il, k, inp->get_k_idxs(), inp->self_k_rot, nullptr, nullptr, nullptr);
+    }
 }
 
 //
@@ -76,8 +126,11 @@ const char * llama_context::set_layer_skip(const uint8_t * skip, size_t n) {
     bool kept[2] = { false, false };
 
     for (int32_t il = 0; il < (int32_t) n; ++il) {
-        if ((skip[il] & ~(SKIP_ATTN | SKIP_FFN)) != 0) {
-            return "a byte of the mask has a bit set that is neither 1 (attention) nor 2 (FFN)";
+        if ((skip[il] & ~(SKIP_ATTN | SKIP_FFN | WRITE_KV)) != 0) {
+            return "a byte of the mask has a bit set that is none of 1 (attention), 2 (FFN), 4 (write K/V)";
+        }
+        if ((skip[il] & WRITE_KV) != 0 && (skip[il] & SKIP_ATTN) == 0) {
+            return "a byte of the mask writes the K/V of an attention that it does not skip";
         }
         if (own_ffn && (skip[il] & SKIP_FFN) != 0) {
             return "this architecture can skip attention sublayers only";

@@ -15,6 +15,7 @@ extern "C" {
 
 // From the next llama_decode() on, skip these sublayers of the context's model.
 // skip[il]: bit 0 skips layer il's attention, bit 1 its FFN; n = 0, or all zero: the full model.
+// Bit 2, beside bit 0, still computes the K/V of the skipped attention and writes them to the cache.
 // Returns NULL, or a static text that says why the mask is refused; the mask in force then stays.
 LLAMA_API const char * llama_set_layer_skip(struct llama_context * ctx, const uint8_t * skip, size_t n);
 

@@ -10,7 +10,7 @@ from typing import Any
 from .json_form import from_json
 
 _ITEM = re.compile(r"([af]?)(\d+)(?:-(\d+))?")
-_ATTN, _FFN = 1, 2  # bits of a mask's bytes, as in native/llama-layer-skip.h
+_ATTN, _FFN, _WRITE_KV = 1, 2, 4  # bits of a mask's bytes, as in native/llama-layer-skip.h
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +83,15 @@ class LayerMask:
         """Return `{"n_layer": int, "attn": [int], "ffn": [int]}` with sorted layer indices."""
         return {"n_layer": self.n_layer, "attn": sorted(self.attn), "ffn": sorted(self.ffn)}
 
-    def to_bytes(self) -> bytes:
-        """Return `n_layer` bytes, as `llama_set_layer_skip` takes them; empty for the full model."""
+    def to_bytes(self, *, writes_kv: bool = False) -> bytes:
+        """Return `n_layer` bytes, as `llama_set_layer_skip` takes them; empty for the full model.
+
+        With `writes_kv`, the K/V of skipped attention sublayers are computed and written to the cache.
+        """
         if not self:
             return b""
-        return bytes(_ATTN * (il in self.attn) | _FFN * (il in self.ffn) for il in range(self.n_layer))
+        attn = _ATTN | _WRITE_KV * writes_kv
+        return bytes(attn * (il in self.attn) | _FFN * (il in self.ffn) for il in range(self.n_layer))
 
     def __len__(self) -> int:
         """Return the number of skipped sublayers; 0 for the full model, which is therefore false."""

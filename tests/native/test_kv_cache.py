@@ -77,6 +77,19 @@ def test_full_logits_equal_those_of_a_run_without_slim_passes(
     assert ("resume" in kinds) == resumes
 
 
+@pytest.mark.parametrize(("name", "mask", "resume"), [("llama", "2-3", True), ("gemma3", "6-8", False)])
+def test_kv_that_slim_passes_write_through_do_not_reach_full_logits_unless_settled(
+    name: str,
+    mask: str,
+    resume: bool,
+    tiny_model: Make,
+    verifier: Callable[..., Verifier],
+    context: Callable[..., Context],
+) -> None:
+    tiers = verifier(tiny_model(tiny.spec(name)), mask, resume=resume, write_through=True)
+    interleave(tiers, Reference(context(tiers.model)), 0, 0.02 if resume else 0.0)
+
+
 @pytest.mark.parametrize(("mask", "resume"), [("2-3", True), ("2-3", False), ("a0,3,f4", False)])
 @pytest.mark.parametrize("placement", [Q8, Placement(type_k="q4_0", flash_attn="off")], ids=["q8_0", "k-q4_0"])
 def test_full_logits_do_not_depend_on_slim_passes_with_a_quantised_cache(

@@ -114,7 +114,7 @@ def test_layer_inputs_are_those_of_the_architecture(name: str, tiny_model: Make,
 REFUSALS = [
     ("llama", b"\0\0\1", "length is not the model's number of layers"),
     ("llama", bytes(7), "length is not the model's number of layers"),
-    ("llama", b"\0\4\0\0\0\0", "neither 1 .attention. nor 2 .FFN."),
+    ("llama", b"\0\10\0\0\0\0", "none of 1 .attention., 2 .FFN., 4 .write"),
     ("llama", b"\3" * 6, "attention of every layer"),
     ("gemma2", bytes([1, 0, 1, 0, 1, 0]), "every sliding-window layer"),
     ("gemma2", bytes([0, 1, 0, 1, 0, 1]), "every global"),

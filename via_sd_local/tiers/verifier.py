@@ -1,7 +1,10 @@
 """The verifier: one context of the large model that serves as the full and as the slim tier.
 
-Two watermarks describe its cache. The full model computed the positions below `n_full`, the slim model those from
-`n_full` up to `n_kv`. A full pass first computes the latter again, so full logits never depend on slim passes.
+Three watermarks describe its cache. Positions from `n_full` up to `n_kv` are pending: only the slim model has computed
+them, and the next full pass computes them again. Positions below `n_exact` were computed by the full model alone.
+Positions from `n_exact` up to `n_full` were settled after a slim pass that wrote the K/V of the skipped attention
+sublayers, too: later passes attend to this approximation. Unless positions are settled, `n_exact` equals `n_full`, and
+full logits never depend on slim passes.
 """
 
 from __future__ import annotations
@@ -36,16 +39,21 @@ class Verifier(TokenCache):
         mask: LayerMask | None = None,
         n_threads: int | None = None,
         resume: bool = True,
+        write_through: bool = False,
         context: Context | None = None,
     ) -> None:
         """Open the context and try the mask; ValueError with llama.cpp's reason if it refuses the mask.
 
-        `resume=False` turns resuming off, for comparisons. `context` is an empty context to use in place of a new one.
+        `resume=False` turns resuming off, for comparisons. With `write_through`, slim passes also write the K/V of the
+        attention sublayers that they skip, so that positions can be settled. `context` is an empty context to use in
+        place of a new one.
         """
         super().__init__(model, n_ctx=n_ctx, n_threads=n_threads, context=context)
         self.mask = mask
+        self.write_through = write_through
         self.n_full = 0
-        self._mask = mask.to_bytes() if mask else b""
+        self.n_exact = 0
+        self._mask = mask.to_bytes(writes_kv=write_through) if mask else b""
         self._inputs: list[Floats] = []  # hidden states that enter layer mask.first, for cells[n_full:]
         self._resume_mask = b""
         self._input_scale = np.float32(1)
@@ -153,8 +161,11 @@ class Verifier(TokenCache):
                 logits = self._resume(inputs, rows, recorder)
             else:
                 logits = self._decode([*pending, *tokens], rows, kind, recorder)
+            is_exact = self.n_exact == self.n_full
             self.cells += [*pending, *tokens]
             self.n_full = self.n_kv
+            if is_exact:
+                self.n_exact = self.n_full
         return logits
 
     def slim(self, tokens: Sequence[int], *, recorder: Recorder = ignore) -> Floats:
@@ -181,12 +192,32 @@ class Verifier(TokenCache):
     # the cache
     #
 
+    def settle(self, n: int) -> None:
+        """Let the first `n` positions count as computed, though the slim model computed the last of them.
+
+        Their K/V in the skipped sublayers come from hidden states of the slim model, and all later logits depend on
+        them. Raises ValueError unless the slim passes write K/V through (`write_through`).
+        """
+        if not self.write_through:
+            raise ValueError("positions can be settled only if slim passes write K/V through (write_through)")
+        assert n <= self.n_kv
+        if n > self.n_full:
+            del self._inputs[: n - self.n_full]
+            self.n_full = n
+
+    def reopen(self, n: int) -> None:
+        """Make settled positions from `n` on pending again, so that the next full pass computes them."""
+        n = max(n, self.n_exact)
+        if n < self.n_full:
+            self.n_full = n
+            self._inputs.clear()
+
     def _refill(self, n: int, recorder: Recorder) -> None:
         """Compute each position again by the tier that had computed it."""
         n_full = min(n, self.n_full)
         by_slim, inputs = self.cells[n_full:n], self._inputs[: n - n_full]
         super()._refill(n_full, recorder)
-        self.n_full = n_full
+        self.n_full = self.n_exact = n_full
         if by_slim:
             self._slim(by_slim, 0, recorder)
             self.cells += by_slim
@@ -194,28 +225,28 @@ class Verifier(TokenCache):
 
     def rewind(self, n: int, recorder: Recorder = ignore) -> None:
         super().rewind(n, recorder)
-        self.n_full = min(self.n_full, n)
+        self.n_full, self.n_exact = min(self.n_full, n), min(self.n_exact, n)
         del self._inputs[n - self.n_full :]
 
     def reset(self) -> None:
         super().reset()
         self.context.set_mask(b"")
-        self.n_full = 0
+        self.n_full = self.n_exact = 0
         self._inputs.clear()
 
     def adopt(self, tokens: Sequence[int]) -> None:
         """Take over a cache that somebody else has filled with these tokens by full passes."""
         self.cells[:] = tokens
-        self.n_full = len(tokens)
+        self.n_full = self.n_exact = len(tokens)
         self._inputs.clear()
         self._broken = False
 
     def reuse(self, tokens: Sequence[int], limit: int, known: int = 0, recorder: Recorder = ignore) -> int:
-        """Keep the longest common prefix with `tokens` that the full model has computed, at most `limit` positions.
+        """Keep the longest common prefix with `tokens` that the full model alone has computed, and return its length.
 
-        Returns its length.
+        At most `limit` positions are kept.
         """
-        return super().reuse(tokens, min(limit, self.n_full), known, recorder)
+        return super().reuse(tokens, min(limit, self.n_exact), known, recorder)
 
     @contextmanager
     def drafting(self, mask: LayerMask, recorder: Recorder) -> Iterator[Callable[[int], Floats]]:
