@@ -132,6 +132,56 @@ def test_a_state_can_be_saved_while_a_stream_is_read(make: Make) -> None:
     assert joined(stream) == "bc"
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream that is not being read counts as dropped at once."""
+    monkeypatch.setattr("via_sd_local.dropin.turns.PATIENCE", 0.0)
+
+
+@pytest.mark.parametrize("kind", ["completion", "chat", "generate"])
+def test_a_stream_that_somebody_holds_and_nobody_reads_blocks_no_thread(make: Make, impatient: None, kind: str) -> None:
+    """As with a client that has disconnected from a server, or a notebook with a half-read stream in a variable."""
+    llm = make(drafter="lookup", draft_tokens=3)
+    expected = text_of(make()(PROMPT, **GREEDY))
+    message = [{"role": "user", "content": "abc"}]
+    held: list[Any] = []
+
+    def leave_half_read() -> None:
+        stream: Any
+        if kind == "completion":
+            stream = llm("another text", **GREEDY, stream=True)
+        elif kind == "chat":
+            stream = llm.create_chat_completion(message, **GREEDY, stream=True)  # type: ignore[arg-type]
+            next(stream)  # the role
+        else:
+            stream = llm.generate([1, 270, 280], temp=0.0)
+        next(stream)
+        held.append(stream)
+
+    thread, _ = in_thread(leave_half_read)
+    thread.join(60)  # the thread has ended, the stream has not
+    for work in (lambda: text_of(llm(PROMPT, **GREEDY)), lambda: joined(llm(PROMPT, **GREEDY, stream=True))):
+        other, results = in_thread(work)
+        other.join(60)
+        assert results == [expected]
+    with pytest.raises(RuntimeError, match="ended by a later call"):
+        next(held[0])
+    assert text_of(llm(PROMPT, **GREEDY)) == expected
+
+
+def test_evaluating_saving_and_resetting_wait_for_no_dropped_stream(make: Make, impatient: None) -> None:
+    llm = make()
+    llm(PROMPT, **GREEDY)
+    state, held = llm.save_state(), []
+    for use in (lambda: llm.eval([5]), llm.reset, llm.save_state, lambda: llm.load_state(state)):
+        held.append(llm(PROMPT, **GREEDY, stream=True))
+        next(held[-1])
+        thread, _ = in_thread(use)
+        thread.join(60)
+        assert not thread.is_alive()
+    assert text_of(llm(PROMPT, **GREEDY)) == text_of(make()(PROMPT, **GREEDY))
+
+
 def test_streams_that_were_never_begun_hold_nothing(make: Make) -> None:
     llm = make()
     unread = llm(**says(llm, "abc"), stream=True)

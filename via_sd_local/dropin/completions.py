@@ -74,21 +74,21 @@ class Completions(LowLevel):
         processors, criteria = read_callbacks(logits_processor, stopping_criteria)
         stops, stop_tokens = read_stops(stop)
         sampling = read_sampling(locals(), temperature=temperature, penalty_last_n=self.last_n_tokens_size)
-        runner.check_open()
-        make_sampler(runner.model, sampling).close()  # a grammar that does not parse is an error at the call
-        request = CompletionRequest(
-            read_prompt(self, prompt, suffix),
-            sampling,
-            processors,
-            read_max_tokens(max_tokens),
-            stops,
-            stop_tokens,
-            criteria,
-            read_logprobs(logprobs),
-            echo,
-            read_whole("seed", seed),
-            Detokenizer(runner.model, self.tokenizer_),
-        )
+        with self._turns.using():
+            make_sampler(runner.model, sampling).close()  # a grammar that does not parse is an error at the call
+            request = CompletionRequest(
+                read_prompt(self, prompt, suffix),
+                sampling,
+                processors,
+                read_max_tokens(max_tokens),
+                stops,
+                stop_tokens,
+                criteria,
+                read_logprobs(logprobs),
+                echo,
+                read_whole("seed", seed),
+                Detokenizer(runner.model, self.tokenizer_),
+            )
         runner.check(request)
         envelope = Envelope(model or self.model_path, logprobs=logprobs is not None, streams_usage=streams_usage)
         if stream:

@@ -14,6 +14,7 @@ from .runner import Runner
 from .seeds import SeedSource
 from .shared_context import ContextTokens
 from .state_cache import StateCache
+from .turns import Turns
 
 __all__ = ["ContextView"]
 
@@ -28,6 +29,7 @@ class ContextView(Original):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._tokens, self._seeds, self._states = ContextTokens(), SeedSource(), StateCache()
+        self._turns = Turns()
         super().__init__(*args, **kwargs)
         self.input_ids = np.zeros(self._n_ctx, np.intc)  # llama.cpp rounds n_ctx up
 

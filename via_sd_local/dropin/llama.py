@@ -35,7 +35,7 @@ class Llama(Completions):
     """`llama_cpp.Llama` (0.3.36) with a drafter and a slim tier; every argument and method keeps its meaning.
 
     An object runs one generation at a time. A call from another thread waits, and a call from within a callback
-    raises RuntimeError. A new call ends a stream that the same thread has left half read.
+    raises RuntimeError. A new call ends a stream that is left half read (`Turns` says when).
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class Llama(Completions):
         session = open_session(self, self._options, self.draft_model)
         self._stack.callback(session.close)
         shared = SharedContext(session.engine.verifier, self._tokens, keeps_all=self._logits_all)
-        self._runner = Runner(session, shared, self._seeds, self._states)
+        self._runner = Runner(session, shared, self._turns, self._seeds, self._states)
         add_bos_to_templates(self)
 
     @classmethod

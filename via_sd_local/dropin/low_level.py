@@ -7,6 +7,7 @@ from typing import Any
 
 from ..binding import llama
 from .arguments import read_callbacks, read_sampling, warn_without_effect
+from .closed import close_off
 from .context_view import ContextView
 from .original import LlamaState
 from .pieces import Detokenizer
@@ -25,12 +26,12 @@ class LowLevel(ContextView):
         """Decode tokens after those in the context; ValueError for tokens that do not fit or do not exist."""
         runner = self._active_runner
         token_ids = [int(token) for token in tokens]
-        with runner.turns.taken():
+        with self._turns.taken():
             runner.shared.evaluate(token_ids)
 
     def sample(self, *args: Any, **kwargs: Any) -> int:
         """Draw a token from the logits of the last evaluation; the arguments are llama-cpp-python's."""
-        with self._active_runner.turns.taken():
+        with self._turns.taken():
             token: int = super().sample(*args, **kwargs)
             return token
 
@@ -70,19 +71,25 @@ class LowLevel(ContextView):
 
     def reset(self) -> None:
         """Empty the context."""
-        if self._runner is None:
-            super().reset()  # type: ignore[no-untyped-call]
-            return
-        with self._runner.turns.taken():
+        with self._turns.taken():
+            if self._runner is None:
+                super().reset()  # type: ignore[no-untyped-call]
+                return
             self._runner.engine.reset()
             self._runner.shared.forget()
             self._requires_eval = True
 
+    def tokenize(self, text: bytes, add_bos: bool = True, special: bool = False) -> list[int]:
+        """Return the token ids of a text in UTF-8; `special` recognises control tokens in it."""
+        with self._turns.using():
+            return super().tokenize(text, add_bos, special)
+
     def detokenize(self, tokens: list[int], prev_tokens: list[int] | None = None, special: bool = False) -> bytes:
         """Return the bytes of tokens; control tokens are empty unless `special` is set."""
-        if self._runner is None:
-            return super().detokenize(tokens, prev_tokens, special)
-        return Detokenizer(self._runner.model, self.tokenizer_).detokenize(tokens, prev_tokens, special)
+        with self._turns.using():
+            if self._runner is None:
+                return super().detokenize(tokens, prev_tokens, special)
+            return Detokenizer(self._runner.model, self.tokenizer_).detokenize(tokens, prev_tokens, special)
 
     #
     # states
@@ -91,7 +98,7 @@ class LowLevel(ContextView):
     def save_state(self) -> LlamaState:
         """Copy the context into a state that this object, or one like it, can load."""
         runner = self._active_runner
-        with runner.turns.looking():
+        with self._turns.looking():
             return runner.shared.save(self._seed)
 
     def load_state(self, state: LlamaState) -> None:
@@ -102,7 +109,7 @@ class LowLevel(ContextView):
         if not isinstance(state, LlamaState):
             raise TypeError(f"state is {state!r:.80}; it must be what save_state returned")
         runner = self._active_runner
-        with runner.turns.taken():
+        with self._turns.taken():
             runner.shared.restore(state)
             self.set_seed(state.seed)
 
@@ -112,9 +119,9 @@ class LowLevel(ContextView):
 
     def embed(self, *args: Any, **kwargs: Any) -> Any:
         """Embed texts, which empties the context; needs `embedding=True`. The arguments are llama-cpp-python's."""
-        if self._runner is None or not self.context_params.embeddings:
-            return super().embed(*args, **kwargs)
-        with self._runner.turns.taken():
+        with self._turns.taken():
+            if self._runner is None or not self.context_params.embeddings:
+                return super().embed(*args, **kwargs)
             self._set_embeddings(True)
             try:
                 return super().embed(*args, **kwargs)
@@ -127,11 +134,31 @@ class LowLevel(ContextView):
         if self.context_params.embeddings:
             llama.llama_set_embeddings(self._ctx.ctx, wanted)
 
+    #
+    # the end
+    #
+
     def close(self) -> None:
-        """Free the model, its contexts and the drafter."""
+        """Free the model, its contexts and the drafter; a second call does nothing.
+
+        Waits for the running call and those that came before, and ends a stream that is half read. Afterwards all other
+        methods and properties raise ValueError. RuntimeError in a callback of this object's own generation.
+        """
+        with self._turns.closing() as is_first:
+            if is_first:
+                self._free()
+
+    def _free(self) -> None:
         stack = self.__dict__.get("_stack")  # absent where the constructor failed early
-        if stack is not None:
-            stack.close()
+        if stack is None:
+            return
+        stack.close()
+        for name in ("_ctx", "_batch", "_model"):
+            part = self.__dict__.get(name)
+            if part is not None:
+                close_off(part)
+        close_off(self)
 
     def __del__(self) -> None:
-        self.close()
+        if "_turns" in self.__dict__:  # absent where the constructor refused its arguments
+            self.close()

@@ -35,11 +35,12 @@ class AnswerStep:
 class Runner:
     """Generates on the shared context of one `Llama`, one generation at a time."""
 
-    def __init__(self, session: Session, shared: SharedContext, seeds: SeedSource, states: StateCache) -> None:
+    def __init__(
+        self, session: Session, shared: SharedContext, turns: Turns, seeds: SeedSource, states: StateCache
+    ) -> None:
         """Run the session's engine, whose verifier decodes into the shared context."""
         self.engine, self.model = session.engine, session.model
-        self.shared = shared
-        self.turns = Turns()
+        self.shared, self.turns = shared, turns
         self._seeds, self._states = seeds, states
 
     @property
@@ -50,10 +51,6 @@ class Runner:
     #
     # checks at the call
     #
-
-    def check_open(self) -> None:
-        """Raise ValueError if the object has been closed."""
-        _ = self.model.handle
 
     def check(self, request: CompletionRequest) -> None:
         """Raise ValueError for a request that this object cannot serve, before anything is computed."""
@@ -75,9 +72,9 @@ class Runner:
 
     def answer(self, request: CompletionRequest) -> Generator[AnswerStep, None, None]:
         """Generate an answer step by step; the object is free again before the last step is yielded."""
-        turn = self.turns.begin()
-        text = list(request.prompt.tokens)
+        turn, text = Turn(), list(request.prompt.tokens)
         try:
+            self.turns.begin(turn)
             self.shared.synchronise()
             self._restore(text)
             watcher = self._watcher(request)
@@ -115,8 +112,9 @@ class Runner:
 
         Tokens that are sent into the generator follow the token that it yielded last.
         """
-        turn = self.turns.begin()
+        turn = Turn()
         try:
+            self.turns.begin(turn)
             sampling = replace(sampling, seed=self._seeds.for_call(None))
             sent: list[int] | None = []
             while sent is not None:
@@ -180,11 +178,9 @@ class Runner:
 
     def _end(self, turn: Turn, n_text: int) -> None:
         """Free the object after a text of `n_text` tokens, unless a later call has taken it over."""
-        if self.turns.is_current(turn):
-            try:
+        with self.turns.ending(turn) as is_mine:
+            if is_mine:
                 self.shared.settle(n_text)
-            finally:
-                self.turns.end(turn)
 
     def _restore(self, prompt: Sequence[int]) -> None:
         """Load a state of the user's cache if it covers more of the prompt than the context does."""

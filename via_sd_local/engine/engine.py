@@ -8,7 +8,8 @@ decides what it is sure of, so the text may differ from the full verifier's (it 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Generator, Sequence
+import weakref
+from collections.abc import Callable, Generator, Sequence
 from typing import Generic, TypeVar, cast
 
 from ..sampling.params import LogitsProcessor, SamplingParams
@@ -93,7 +94,8 @@ class Engine(Generic[V]):
         self.paces = self._make_paces(costs)
         self.budget = DeviationBudget(policy.max_deviation)
         self.resume_choice = ResumeChoice(costs)
-        self._generation: Generation | None = None  # the one that was started last
+        # the one that was started last; not kept alive, since its logits processors may hold the engine's owner
+        self._generation: Callable[[], Generation | None] = lambda: None
         self._closed = False
 
     @property
@@ -137,8 +139,14 @@ class Engine(Generic[V]):
         self._closed = True
 
     def _end_generation(self) -> None:
-        if self._generation is not None:
-            self._generation.end()
+        generation = self._generation()
+        if generation is not None:
+            generation.end()
+
+    def check_open(self) -> None:
+        """Raise ValueError after `release` or `close`."""
+        if self._closed:
+            raise ValueError("the engine has been closed")
 
     def close(self) -> None:
         """Free the contexts; the models are the caller's."""
@@ -166,16 +174,16 @@ class Engine(Generic[V]):
 
         Raises ValueError for a prompt that is empty, does not fit, or has tokens outside the vocabulary.
         """
-        if self._closed:
-            raise ValueError("the engine has been closed")
+        self.check_open()
         self._check_prompt(prompt, max_tokens)
         sampling = sampling or SamplingParams()
         sampler = self.verifier.make_sampler(sampling, prompt, logits_processors)
         self._end_generation()
         self.stats = Stats(self.policy.mode.value, prompt_tokens=len(prompt))
         decoder = self._make_decoder(list(prompt), max_tokens, sampling, sampler, stops_at_end)
-        self._generation = Generation(decoder, watcher)
-        return self._generation.run()
+        generation = Generation(decoder, watcher)
+        self._generation = weakref.ref(generation)
+        return generation.run()
 
     def _check_prompt(self, prompt: Sequence[int], max_tokens: int | None) -> None:
         n_ctx, n_vocab = self.verifier.n_ctx, self.verifier.n_vocab

@@ -65,9 +65,10 @@ class Session:
     def switch(self, settings: Settings) -> None:
         """Continue with other settings and the loaded verifier, in a new engine; a failure changes nothing.
 
-        The KV cache stays unless the mask changes. Raises ValueError for another verifier, n_ctx, threads or placement,
-        and whatever the constructor raises.
+        The KV cache stays unless the mask changes. Raises ValueError for another verifier, n_ctx, threads or placement
+        and after `close`, and whatever the constructor raises.
         """
+        self.engine.check_open()
         for name in _FIXED:
             before, after = getattr(self.settings, name), getattr(settings, name)
             if before != after:
