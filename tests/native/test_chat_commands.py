@@ -23,21 +23,13 @@ talking, tiny_path = conversations.talking, conversations.tiny_path
 
 
 def test_every_command_of_the_list_is_there() -> None:
-    names = [
-        "/stats",
-        "/mode",
-        "/draft",
-        "/system",
-        "/regen",
-        "/undo",
-        "/save",
-        "/load",
-        "/clear",
-        "/help",
-        "/exit",
-        "/colors",
-    ]
-    assert {command.name for command in COMMANDS} == set(names)
+    documented = (Path(__file__).parents[2] / "docs/chat.md").read_text(encoding="utf-8")
+    names = [*("/show", "/set", "/mode", "/draft", "/system", "/regen", "/continue", "/undo", "/read", "/copy")]
+    names += ["/save", "/load", "/clear", "/stats", "/colors", "/help", "/exit"]
+    assert [command.name for command in COMMANDS] == names
+    for command in COMMANDS:
+        for name in (command.name, *command.aliases):
+            assert re.search(rf"^\| .*`{re.escape(name)}[ `]", documented, re.MULTILINE), f"{name} is not documented"
     for width in (40, 80, 200):
         lines = help_text(COMMANDS, width).splitlines()
         assert max(map(len, lines)) <= width
@@ -101,7 +93,7 @@ def test_after_each_answer_there_is_a_status_line(talking: Talking) -> None:
     dialogue = talking()
     _, display = converse(dialogue, "the sea")
     context = dialogue.session.engine.stats.prompt_tokens + 5
-    assert display.of("note")[1:2] == ["(cut short by --max-tokens)"]
+    assert display.of("note")[1:2] == ["(cut short by --max-tokens; /continue goes on)"]
     assert re.fullmatch(rf"\[5 tokens, [\d.]+ tokens/s, context {context}/256\]", display.of("note")[2])
 
 
@@ -340,7 +332,8 @@ def complete(text: str) -> list[str]:
 
 
 def test_commands_modes_and_drafters_are_completed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert complete("/s") == ["/stats", "/system", "/save"]
+    assert complete("/s") == ["/show", "/set", "/system", "/save", "/stats"]
+    assert complete("/set top") == ["/set top_k", "/set top_p"]
     assert len(complete("/")) == len(COMMANDS)
     assert complete("/mode ") == ["/mode auto", "/mode plain", "/mode sd", "/mode exact", "/mode tiered"]
     assert complete("/mode t") == ["/mode tiered"]

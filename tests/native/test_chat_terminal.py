@@ -89,7 +89,7 @@ def test_a_question_is_answered_and_the_status_line_follows(start: Start) -> Non
     assert rows[0] == "tiny.gguf, plain mode, temperature 0; /help for commands"
     assert rows[1] == "> the sea"
     assert re.fullmatch(r"\[3 tokens, [\d.]+ tokens/s, context \d+/512\]", rows[-2])
-    assert rows[-3] == "(cut short by --max-tokens)"
+    assert rows[-3] == "(cut short by --max-tokens; /continue goes on)"
     assert len(rows) > 5
     assert rows[-1] == ">"
 
@@ -246,7 +246,7 @@ def test_into_a_pipe_goes_the_bare_answer(tiny_path: Path, tmp_path: Path, talki
     answer = ask(talking(n_ctx=512, max_tokens=3), "the sea")
     assert (tmp_path / "out").read_bytes().decode() == answer + "\n\n"
     # the end of input comes with the line, or is found at a second prompt, by how fast the program starts
-    said = r"tiny.gguf, .*\n> \(cut short by --max-tokens\)\n\[3 tokens, .*\]\n(> )?"
+    said = r"tiny.gguf, .*\n> \(cut short by --max-tokens; /continue goes on\)\n\[3 tokens, .*\]\n(> )?"
     assert re.fullmatch(said, (tmp_path / "err").read_text())
 
 

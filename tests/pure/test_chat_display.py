@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -176,6 +177,13 @@ def test_no_color_drops_the_colours_and_keeps_markdown(show: Show) -> None:
     assert all(cell.bold for cell in terminal.cells("good"))
     cells = [cell for row in terminal.screen.buffer.values() for cell in row.values()]
     assert {(cell.fg, cell.bg) for cell in cells} == {("default", "default")}
+
+
+def test_copied_text_goes_to_the_terminal_as_base64_and_is_not_shown(show: Show) -> None:
+    text = "é **x**\x1b[2J" * 40
+    terminal = show(["note", "before"], ["copy", text])
+    assert b"\x1b]52;c;" + base64.b64encode(text.encode()) + b"\x07" in terminal.written
+    assert terminal.rows == ["before", "<over>"]
 
 
 #

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from ..interrupts import interrupts_after
 from ..sampling.params import SamplingParams
+from ..session.text_steps import Piece
+from .attachment import Attachment, with_attachments
 from .baseline import PlainSpeed
 from .dialogue import Dialogue
 from .display import Display
@@ -26,6 +28,7 @@ class Chat:
         switches: The settings that `/mode` and `/draft` change.
         colors: Whether tokens are shown in the colour of the tier that decided them.
         file: The file of the last `/save` or `/load`.
+        attachments: The files that go with the next message.
         regenerated: The number of `/regen` commands that drew with a seed; each draws with a different one.
         interrupted: Whether Ctrl-C was the last thing the user did; a second one in a row leaves the chat.
     """
@@ -36,17 +39,26 @@ class Chat:
         self.switches = switches
         self.colors = False
         self.file: Path | None = None
+        self.attachments: list[Attachment] = []
         self.regenerated = 0
         self.interrupted = False
         self._plain = PlainSpeed()
 
     def ask(self, text: str, sampling: SamplingParams | None = None) -> None:
-        """Ask the model, and show its answer and a status line.
+        """Ask the model, and show its answer and a status line; files that were read go with the message.
 
         Ctrl-C stops the answer; the part that was shown stays in the conversation. Raises ValueError or ViaSdError
-        if the message cannot be asked.
+        if the message cannot be asked; the files then wait for the next one.
         """
-        answer = self.dialogue.answer(text, note=self.display.note, sampling=sampling)
+        message = with_attachments(self.attachments, text)
+        self._show(self.dialogue.answer(message, note=self.display.note, sampling=sampling))
+        self.attachments.clear()
+
+    def go_on(self) -> None:
+        """Continue the last answer, and show the rest of it; otherwise as `ask`."""
+        self._show(self.dialogue.go_on(note=self.display.note))
+
+    def _show(self, answer: Generator[Sequence[Piece], None, None]) -> None:
         with echo_off(), _warnings_after(self.display):
             self.display.begin(colors=self.colors)
             try:
@@ -66,7 +78,9 @@ class Chat:
         stats = engine.stats
         if dialogue.finish_reason == "length":
             full = stats.prompt_tokens + stats.completion_tokens >= dialogue.n_ctx
-            self.display.note("(cut short: the context is full)" if full else "(cut short by --max-tokens)")
+            self.display.note(
+                "(cut short: the context is full)" if full else "(cut short by --max-tokens; /continue goes on)"
+            )
         if self.colors:
             self.display.legend(dialogue.shares())
         plain = None

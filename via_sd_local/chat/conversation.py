@@ -55,13 +55,27 @@ class Conversation:
         """Append a user message and its answer."""
         self.turns += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
 
-    def take_back(self) -> tuple[str, str]:
-        """Remove and return the last user message and its answer; raises ValueError if there is none."""
+    @property
+    def last(self) -> tuple[str, str]:
+        """The last user message and its answer; raises ValueError if there is none."""
         if not self.turns:
             raise ValueError("there is no message yet")
         question, answer = self.turns[-2:]
-        del self.turns[-2:]
         return question["content"], answer["content"]
+
+    def before_last(self) -> Conversation:
+        """Return the conversation without the last user message and its answer."""
+        return Conversation(self.system, self.turns[:-2])
+
+    def extend_last(self, answer: str) -> None:
+        """Replace the last answer by a longer one."""
+        self.turns[-1] = {"role": "assistant", "content": answer}
+
+    def take_back(self) -> tuple[str, str]:
+        """Remove and return the last user message and its answer; raises ValueError if there is none."""
+        exchange = self.last
+        del self.turns[-2:]
+        return exchange
 
     def to_json(self) -> str:
         """Return the conversation as JSON text, which `from_json` reads."""

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 
-from ..engine.steps import FinishReason, Tier
+import numpy as np
+
+from ..engine.steps import FinishReason, Step, Tier
 from ..engine.watch import Watcher
 from ..runtime.chat_format import ChatFormat
 from ..sampling.params import SamplingParams
@@ -14,7 +17,7 @@ from ..sampling.recommended import ChosenSampling
 from ..session.session import Session
 from ..session.text_steps import Piece, text_steps
 from ..tiers.cache import common_prefix
-from .conversation import Conversation
+from .conversation import ChatPrompt, Conversation
 
 LONG = 1000  # new tokens of a prompt from which on the user is told to wait
 
@@ -40,6 +43,8 @@ class Dialogue:
         self._make_watcher = make_watcher
         self.pieces: list[Piece] = []
         self.finish_reason: FinishReason | None = None  # of the last answer; None if it was interrupted
+        self._steps: list[Step] = []
+        self._last: _Answer | None = None
 
     @property
     def n_ctx(self) -> int:
@@ -60,29 +65,113 @@ class Dialogue:
         Raises ValueError or ModelError, with nothing changed, if the message does not fit or cannot be rendered.
         """
         prompt = self.conversation.prompt_for(text, self.form.tokens, self.n_ctx)
-        steps = self.session.engine.generate(
-            prompt.tokens,
-            max_tokens=self.max_tokens,
-            sampling=sampling or self.sampling.params,
-            watcher=self._make_watcher() if self._make_watcher is not None else None,
-        )
+        steps = self._generate(prompt.tokens, [], sampling or self.sampling.params)
         if prompt.dropped:
             self.conversation.forget(prompt.dropped)
+        self._announce(prompt, note)
+        complete = False
+        try:
+            yield from self._decode(steps, Step((), ()))
+            complete = True
+        finally:
+            if complete or self.pieces:
+                self._finish(text, self.conversation.add)
+
+    def go_on(self, *, note: Callable[[str], None]) -> Generator[Sequence[Piece], None, None]:
+        """Yield the rest of the last answer, which was stopped or cut short; otherwise as `answer`.
+
+        Raises ValueError if there is no answer, if the model had ended it, or if a grammar constrains it.
+        """
+        question, answer = self.conversation.last
+        params = self.sampling.params
+        if params.grammar is not None or params.json_schema is not None:
+            raise ValueError("/continue cannot go on within a grammar; /set max_tokens N and /regen answer at length")
+        last = self._last if self._last is not None and self._last.matches(question, answer) else None
+        if last is not None and last.finish_reason == "stop":
+            raise ValueError("the last answer is complete: the model ended it; /regen generates another one")
+        known = last.step if last is not None else self._step_of(answer)
+        prompt = self.conversation.before_last().prompt_for(question, self.form.tokens, self.n_ctx - len(known.tokens))
+        steps = self._generate(prompt.tokens, list(known.tokens), params)
+        if prompt.dropped:
+            self.conversation.forget(prompt.dropped)
+        self._announce(prompt, note)
+        try:
+            yield from self._decode(steps, known)
+        finally:
+            self._finish(question, lambda _question, answer: self.conversation.extend_last(answer))
+
+    def _step_of(self, answer: str) -> Step:
+        """Return the tokens of an answer that another process has generated."""
+        model = self.session.model
+        # after a line break, since some tokenizers put a space before the first word of a text
+        tokens, head = (model.tokenize(text, add_special=False) for text in (f"\n{answer}", "\n"))
+        if tokens[: len(head)] == head and model.detokenize(tokens[len(head) :]) == answer:
+            tokens = tokens[len(head) :]
+        else:
+            tokens = model.tokenize(answer, add_special=False)
+        return Step(tuple(tokens), (Tier.FULL,) * len(tokens))
+
+    def _generate(self, prompt: list[int], begun: list[int], params: SamplingParams) -> Generator[Step, None, None]:
+        """Start a generation after a prompt and the tokens that the answer begins with."""
+        watcher = self._make_watcher() if self._make_watcher is not None else None
+        if watcher is not None:
+            for token in begun:
+                watcher.see_token(token, np.empty(0, np.float32))
+        return self.session.engine.generate(
+            prompt + begun, max_tokens=self.max_tokens, sampling=params, watcher=watcher
+        )
+
+    def _announce(self, prompt: ChatPrompt, note: Callable[[str], None]) -> None:
+        """Tell of messages that were dropped, and of a long wait."""
+        if prompt.dropped:
             note(f"(the context is full: the {prompt.dropped} oldest messages were dropped)")
         new_tokens = len(prompt.tokens) - common_prefix(self.session.engine.verifier.cells, prompt.tokens)
         if new_tokens > LONG:
             note(f"(reading {new_tokens} tokens; Ctrl-C stops it)")
+
+    def _decode(self, steps: Generator[Step, None, None], begun: Step) -> Generator[Sequence[Piece], None, None]:
+        """Yield the pieces of the steps after `begun`, and keep all pieces and steps of the answer."""
         pieces: list[Piece] = []
-        self.pieces = pieces
-        self.finish_reason = None
-        complete = False
-        try:
-            with closing(text_steps(steps, self.session.model.piece)) as decoded:
-                for step in decoded:
-                    pieces += step.pieces
-                    self.finish_reason = step.finish_reason
-                    yield step.pieces
-            complete = True
-        finally:
-            if complete or pieces:
-                self.conversation.add(text, "".join(piece.text for piece in pieces))
+        self.pieces, self.finish_reason = pieces, None
+        self._steps = [begun]
+
+        def recorded() -> Generator[Step, None, None]:
+            with closing(steps):
+                yield begun
+                for step in steps:
+                    self._steps.append(step)
+                    yield step
+
+        with closing(text_steps(recorded(), self.session.model.piece)) as decoded:
+            pieces += next(decoded).pieces
+            for step in decoded:
+                pieces += step.pieces
+                self.finish_reason = step.finish_reason
+                yield step.pieces
+
+    def _finish(self, question: str, keep: Callable[[str, str], None]) -> None:
+        """Keep question and answer in the conversation, and the answer's tokens for `go_on`."""
+        answer = "".join(piece.text for piece in self.pieces)
+        keep(question, answer)
+        self._last = _Answer.of(question, answer, self._steps, self.finish_reason)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """An answer, the question, all of its tokens as one step, and why it ended."""
+
+    question: str
+    text: str
+    step: Step
+    finish_reason: FinishReason | None
+
+    @classmethod
+    def of(cls, question: str, text: str, steps: Sequence[Step], finish_reason: FinishReason | None) -> _Answer:
+        """Join the steps."""
+        tokens = tuple(token for step in steps for token in step.tokens)
+        tiers = tuple(tier for step in steps for tier in step.tiers)
+        return cls(question, text, Step(tokens, tiers), finish_reason)
+
+    def matches(self, question: str, text: str) -> bool:
+        """Whether this is that answer to that question."""
+        return (self.question, self.text) == (question, text)

@@ -46,6 +46,10 @@ class Display:
     def legend(self, shares: Mapping[Tier, float]) -> None:
         """Show which colour stands for which tier, and each tier's share of the last answer's tokens."""
 
+    def copy(self, text: str) -> None:
+        """Put text on the clipboard; ValueError where there is no terminal that could."""
+        raise ValueError("there is no clipboard here: TERM is dumb, or standard output is not a terminal")
+
     @property
     def width(self) -> int:
         """The number of columns available for output."""

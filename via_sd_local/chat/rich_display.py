@@ -5,6 +5,7 @@ A long answer is rendered part by part, each part before it scrolls off the scre
 
 from __future__ import annotations
 
+import base64
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from .display import Display
 from .screen import ScreenRows, last_boundary, printable
 
 STYLES = {Tier.DRAFT: "green", Tier.SLIM: "magenta", Tier.FULL: "bright_blue"}
+_MAX_COPIED = 100_000  # bytes of base64 that common terminals accept in one OSC 52 sequence
 
 
 class RichDisplay(Display):
@@ -78,6 +80,13 @@ class RichDisplay(Display):
         names = [f"■ {tier.value}" + (f" {shares[tier]:.0%}" if shares else "") for tier in Tier]
         parts = [Text(name, style=STYLES[tier]) for name, tier in zip(names, Tier, strict=True)]
         self._err.print(Text("  ").join(parts))
+
+    def copy(self, text: str) -> None:
+        data = base64.b64encode(text.encode())
+        if len(data) > _MAX_COPIED:
+            raise ValueError(f"the text has {len(text)} characters; terminals take about {_MAX_COPIED * 3 // 4} bytes")
+        self._out.file.write(f"\x1b]52;c;{data.decode()}\x07")  # OSC 52
+        self._out.file.flush()
 
     @property
     def width(self) -> int:

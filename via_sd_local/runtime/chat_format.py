@@ -39,6 +39,7 @@ class ChatFormat:
         if template is None:
             raise ModelError(f"{model.path}: the file has no chat template; give one with --chat-template FILE")
         self._model = model
+        self.template = template
 
         def text_of(token: int) -> str:
             return model.token_text(token).decode("utf-8", "replace") if token >= 0 else ""

@@ -34,7 +34,8 @@ def _path(chat: Chat, argument: str, command: str) -> Path:
     return chat.file
 
 
-def _path_completions(argument: str) -> list[str]:
+def path_completions(argument: str) -> list[str]:
+    """Return the paths that begin with what has been typed."""
     folder, prefix = os.path.split(argument)
     try:
         names = sorted(os.listdir(os.path.expanduser(folder) or "."))
@@ -44,5 +45,5 @@ def _path_completions(argument: str) -> list[str]:
     return [os.path.join(folder, name) for name in shown]
 
 
-SAVE = Command("/save", "[FILE]", "save the conversation to a file", _save, _path_completions)
-LOAD = Command("/load", "[FILE]", "load a saved conversation and continue it", _load, _path_completions)
+SAVE = Command("/save", "[FILE]", "save the conversation to a file", _save, path_completions)
+LOAD = Command("/load", "[FILE]", "load a saved conversation and continue it", _load, path_completions)

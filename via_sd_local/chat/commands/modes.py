@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...engine.policy import Mode
 from ...session.settings import MODES, Settings
 from ..chat import Chat
+from ..overview import mode_text
 from .command import Command
 
 
@@ -29,16 +29,7 @@ def _switch(chat: Chat, settings: Settings) -> None:
 
 
 def _show_mode(chat: Chat) -> None:
-    settings = chat.switches.settings
-    engine = chat.dialogue.session.engine
-    parts = [f"mode {engine.policy.mode.value}"]
-    if engine.policy.mode is not Mode.PLAIN:
-        names = {"model": settings.draft, "self": f"the verifier without {settings.draft_mask}"}
-        drafters = [names.get(kind.value) or kind.value for kind in settings.drafter_kinds]
-        parts.append(f"drafts from {', then '.join(drafters)}")
-    if engine.policy.mode.uses_slim_tier:
-        parts.append(f"the slim tier skips {engine.verifier.mask}")
-    chat.display.note(f"({', '.join(parts)})")
+    chat.display.note(f"(mode {mode_text(chat)})")
 
 
 def _mode_completions(argument: str) -> Iterator[str]:

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 
 from ..chat import Chat
 from .command import Command, Leave
+from .exchange import COPY, READ
 from .files import LOAD, SAVE
 from .help import help_text
 from .modes import DRAFT, MODE
-from .turns import CLEAR, REGEN, SYSTEM, UNDO
+from .parameters import SET, SHOW
+from .turns import CLEAR, CONTINUE, REGEN, SYSTEM, UNDO
 from .view import COLORS, STATS
 
 
@@ -65,5 +67,9 @@ def _exit(_chat: Chat, _argument: str) -> None:
 HELP = Command("/help", "", "show this list (also /?)", _help, aliases=("/?",))
 EXIT = Command("/exit", "", "leave the chat (also /bye, /quit, exit)", _exit, aliases=("/bye", "/quit", "exit", "quit"))
 
-COMMANDS = (STATS, MODE, DRAFT, COLORS, SYSTEM, REGEN, UNDO, SAVE, LOAD, CLEAR, HELP, EXIT)
+COMMANDS = (
+    *(SHOW, SET, MODE, DRAFT, SYSTEM),
+    *(REGEN, CONTINUE, UNDO, READ, COPY),
+    *(SAVE, LOAD, CLEAR, STATS, COLORS, HELP, EXIT),
+)
 _BARE_NAMES = tuple(alias for command in COMMANDS for alias in command.aliases if not alias.startswith("/"))

@@ -1,4 +1,4 @@
-"""`/system`, `/regen`, `/undo` and `/clear`: change what has been said."""
+"""`/system`, `/regen`, `/continue`, `/undo` and `/clear`: change what has been said."""
 
 from __future__ import annotations
 
@@ -40,6 +40,10 @@ def _regen(chat: Chat, argument: str) -> None:
             conversation.add(question, answer)
 
 
+def _continue(chat: Chat, _argument: str) -> None:
+    chat.go_on()
+
+
 def _undo(chat: Chat, _argument: str) -> None:
     question, _ = chat.dialogue.conversation.take_back()
     lines = question.strip().splitlines() or [""]
@@ -54,5 +58,6 @@ def _clear(chat: Chat, _argument: str) -> None:
 
 SYSTEM = Command("/system", "[TEXT]", "show or set the system message; none removes it", _system)
 REGEN = Command("/regen", "[TEMPERATURE]", "answer the last message again (also /retry)", _regen, aliases=("/retry",))
+CONTINUE = Command("/continue", "", "go on with the last answer, which was stopped or cut short", _continue)
 UNDO = Command("/undo", "", "remove the last message and its answer", _undo)
 CLEAR = Command("/clear", "", "forget all messages but the system message", _clear)
