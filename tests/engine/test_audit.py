@@ -91,6 +91,7 @@ def test_the_state_of_the_sampler_goes_back_with_the_tokens(monkeypatch: pytest.
             accepted.append(text)
 
         greedy = is_distribution = True
+        calls_processors = False
         random = None
 
         def processed(self, logits: Any) -> Any:

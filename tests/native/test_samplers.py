@@ -13,6 +13,7 @@ import tiny
 from via_sd_local.engine.engine import Engine
 from via_sd_local.engine.gate import ConfidenceRule
 from via_sd_local.engine.policy import Mode, Policy
+from via_sd_local.engine.watch import Flow
 from via_sd_local.runtime.model import Model
 from via_sd_local.sampling.chain import ChainSampler
 from via_sd_local.sampling.factory import make_sampler
@@ -229,22 +230,79 @@ def test_a_grammar_is_enforced_on_drafted_tokens(
             assert answer.rstrip("!?") in ("yes", "no"), answer
 
 
-@MODES
-def test_a_processor_sees_the_text_before_its_position_and_decides(mode: Mode, engine: Callable[..., Engine]) -> None:
-    """It forbids whatever token came last; no draft slips through, and what it is shown is a prefix of the text."""
-    seen: list[list[int]] = []
+class _NoRepeats:
+    """A processor that forbids the end and whatever token came last, and records the texts that it was called with."""
 
-    def no_repeats(ids: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        seen.append(ids.tolist())
+    def __init__(self, end_tokens: frozenset[int]) -> None:
+        self.end_tokens = end_tokens
+        self.seen: list[list[int]] = []
+
+    def __call__(self, ids: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        self.seen.append(ids.tolist())
         scores[ids[-1]] = -np.inf
-        scores[300] += 4  # without the ban this token would repeat for ever
+        scores[300] += 12  # without the ban this token would repeat for ever
+        scores[list(self.end_tokens)] = -np.inf
         return scores
 
-    plain_text = [*PROMPT, *text(engine(mode), logits_processors=[no_repeats])]
-    assert all(a != b for a, b in pairwise(plain_text[12:]))
-    assert plain_text.count(300) > 5
-    final = [ids for ids in seen if ids == plain_text[: len(ids)]]
-    assert {len(ids) for ids in final} >= set(range(len(PROMPT), len(plain_text) - 8))
+
+@MODES
+@pytest.mark.parametrize("draft_tokens", [None, 3], ids=["automatic length", "3 tokens"])
+@pytest.mark.parametrize(
+    "params",
+    [{}, {"temperature": 0.8, "seed": 3}, {"temperature": 1.0, "mirostat_mode": 2, "seed": 3}],
+    ids=["greedy", "sampled", "mirostat"],
+)
+def test_a_processor_is_called_once_for_each_position_in_the_order_of_the_text(
+    mode: Mode, draft_tokens: int | None, params: dict[str, Any], engine: Callable[..., Engine]
+) -> None:
+    """It decides: no draft slips through. A processor with a state depends on it; those of outlines have one."""
+    drafting = engine(mode, draft_tokens=draft_tokens)
+    processor = _NoRepeats(drafting.verifier.end_tokens)
+    answer = text(drafting, logits_processors=[processor], **params)
+    written = [*PROMPT, *answer]
+    assert all(a != b for a, b in pairwise(written[12:]))
+    assert written.count(300) > 5
+    positions = range(len(PROMPT), len(PROMPT) + 40)
+    assert processor.seen == [written[:n] for n in positions]
+
+
+@pytest.mark.parametrize("mode", [Mode.SD, Mode.EXACT, Mode.TIERED], ids=lambda mode: mode.value)
+def test_a_processor_meets_drafts_that_are_accepted(mode: Mode, engine: Callable[..., Engine]) -> None:
+    """Otherwise nothing would follow from the test above."""
+    drafting = engine(mode, draft_tokens=3)
+    text(drafting, logits_processors=[lambda _ids, scores: scores])
+    assert drafting.stats.accepted > 10
+
+
+class _EndsAfter:
+    """A watcher that ends the text with its n-th token."""
+
+    prompt_from = None
+
+    def __init__(self, n: int) -> None:
+        self.left = n
+
+    def see_token(self, token: int, logits: np.ndarray) -> Flow:
+        self.left -= 1
+        return Flow.GO_ON if self.left else Flow.END_AFTER
+
+    def see_prompt(self, start: int, logits: np.ndarray) -> None:
+        raise AssertionError
+
+
+@MODES
+def test_a_processor_is_not_called_beyond_the_end_of_the_text(mode: Mode, engine: Callable[..., Engine]) -> None:
+    """The watcher ends it in the midst of a draft of eight tokens, all of which would be accepted."""
+    lengths: list[int] = []
+
+    def count(ids: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        lengths.append(len(ids))
+        return scores
+
+    drafting = engine(mode, draft_tokens=8)
+    steps = drafting.generate(PROMPT, logits_processors=[count], watcher=_EndsAfter(5))
+    assert sum(len(step.tokens) for step in steps) == 5
+    assert lengths == [len(PROMPT) + n for n in range(5)]
 
 
 @pytest.mark.parametrize(

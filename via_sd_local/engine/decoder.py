@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..arrays import Floats
 from ..sampling.acceptance import verify
+from ..sampling.distribution import Distribution
 from ..sampling.sampler import DrafterSampler, Sampler
 from ..tiers.cache import common_prefix
 from ..tiers.drafter import Draft
@@ -16,6 +18,7 @@ from .passes import Passes
 from .policy import Policy
 from .stats import Stats
 from .steps import Block, Tier
+from .watch import Flow, Watch
 
 
 @dataclass(slots=True)
@@ -38,6 +41,26 @@ class DecodingState:
     budget: DeviationBudget
     stats: Stats
     compares_draws: bool
+    watch: Watch
+
+    def decided_by_full(
+        self,
+        draft: Sequence[int],
+        proposals: Sequence[Distribution | None],
+        logits: Floats,
+        lets_through: Callable[[int, float], bool] | None = None,
+    ) -> list[int]:
+        """Return the accepted prefix of a draft and the full verifier's own token after it (`acceptance.verify`).
+
+        `logits` is `[len(draft) + 1, n_vocab]`. With logits processors, the draft must begin the block, and a token at
+        which the watcher ends the text is the last, so that the processors are not called beyond it.
+        """
+
+        def ends(index: int, token: int) -> bool:
+            return self.watch.flow(index, token, logits[index]) is not Flow.GO_ON
+
+        ends_text = ends if self.sampler.calls_processors else None
+        return verify(self.sampler, draft, proposals, logits, self.end_tokens, lets_through, ends_text)
 
 
 class BlockDecoder(ABC):
@@ -71,8 +94,7 @@ class BlockDecoder(ABC):
 
         `logits` is `[len(draft.tokens) + 1, n_vocab]`.
         """
-        state = self.state
-        tokens = verify(state.sampler, draft.tokens, draft.proposals, logits, state.end_tokens)
+        tokens = self.state.decided_by_full(draft.tokens, draft.proposals, logits)
         return Block(tokens, [Tier.FULL] * len(tokens), logits)
 
     def verify_at_once(self, draft: Draft) -> Block:

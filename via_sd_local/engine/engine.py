@@ -30,7 +30,7 @@ from .policy import Mode, Policy
 from .stats import Stats
 from .steps import Step
 from .verifier import EngineVerifier
-from .watch import Watcher
+from .watch import Watch, Watcher
 
 V = TypeVar("V", bound=EngineVerifier)
 
@@ -169,8 +169,11 @@ class Engine(Generic[V]):
 
         The end-of-generation token is not among the tokens; without `stops_at_end` it is a token like any other.
         `watcher` sees each token before it is committed, and may end the text with it or before it; drafts beyond are
-        dropped. Closing the iterator early leaves the engine usable; starting another generation ends this one. `stats`
-        counts the generation that was started last.
+        dropped. Logits processors are called once for each position of the text, in order, with logits of the full
+        model; drafts are made without them, and in mode `tiered` the slim tier decides nothing.
+
+        Closing the iterator early leaves the engine usable; starting another generation ends this one. `stats` counts
+        the generation that was started last.
 
         Raises ValueError for a prompt that is empty, does not fit, or has tokens outside the vocabulary.
         """
@@ -180,8 +183,8 @@ class Engine(Generic[V]):
         sampler = self.verifier.make_sampler(sampling, prompt, logits_processors)
         self._end_generation()
         self.stats = Stats(self.policy.mode.value, prompt_tokens=len(prompt))
-        decoder = self._make_decoder(list(prompt), max_tokens, sampling, sampler, stops_at_end)
-        generation = Generation(decoder, watcher)
+        decoder = self._make_decoder(list(prompt), max_tokens, sampling, sampler, watcher, stops_at_end)
+        generation = Generation(decoder)
         self._generation = weakref.ref(generation)
         return generation.run()
 
@@ -197,7 +200,13 @@ class Engine(Generic[V]):
             raise ValueError(f"token {unknown[0]} of the prompt is not in the vocabulary (0 to {n_vocab - 1})")
 
     def _make_decoder(
-        self, text: list[int], max_tokens: int | None, sampling: SamplingParams, sampler: Sampler, stops_at_end: bool
+        self,
+        text: list[int],
+        max_tokens: int | None,
+        sampling: SamplingParams,
+        sampler: Sampler,
+        watcher: Watcher | None,
+        stops_at_end: bool,
     ) -> BlockDecoder:
         """Make the decoder of the mode for one generation.
 
@@ -224,5 +233,6 @@ class Engine(Generic[V]):
             budget=budget,
             stats=stats,
             compares_draws=bool(self.paces) and sampling.seed is not None,
+            watch=Watch(watcher),
         )
         return _DECODERS[self.policy.mode](state)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..arrays import Floats
-from ..sampling.acceptance import verify
 from ..tiers.cache import common_prefix
 from ..tiers.drafter import Draft
 from .audit import Audit, AuditReport
@@ -122,7 +121,7 @@ class Escalation:
             return True
 
         rest, proposals = draft.tokens[kept:], draft.proposals[kept:]
-        decided = verify(state.sampler, rest, proposals, logits[row:], state.end_tokens, try_keep)
+        decided = state.decided_by_full(rest, proposals, logits[row:], try_keep)
         state.budget.earn(len(decided))
         state.stats.audited["C"] += len(decided)
         state.stats.deviations["C"] += len(lenient)

@@ -16,11 +16,11 @@ from .watch import Flow, Watcher
 class Generation:
     """One call of `Engine.generate`."""
 
-    def __init__(self, decoder: BlockDecoder, watcher: Watcher | None = None) -> None:
-        """Generate with the decoder of a mode; `watcher` sees each token before it is committed."""
+    def __init__(self, decoder: BlockDecoder) -> None:
+        """Generate with the decoder of a mode."""
         self._decoder = decoder
         self._state = decoder.state
-        self._watcher = watcher
+        self._watcher = decoder.state.watch.watcher
         self._ended = False
 
     def end(self) -> None:
@@ -71,14 +71,15 @@ class Generation:
         tokens = block.tokens
         for i, token in enumerate(tokens):
             flow = Flow.END_BEFORE if token in state.end_tokens else Flow.GO_ON
-            if self._watcher is not None and flow is Flow.GO_ON:
-                flow = self._watcher.see_token(token, block.logits[i])
+            if flow is Flow.GO_ON:
+                flow = state.watch.flow(i, token, block.logits[i])
             if flow is not Flow.GO_ON:
                 tokens, reason = tokens[: i + (flow is Flow.END_AFTER)], "stop"
                 break
             if len(state.text) + i + 1 == state.end:
                 tokens, reason = tokens[: i + 1], "length"
                 break
+        state.watch.commit()
         state.text += tokens
         state.stats.emitted(len(tokens), confirmed=not block.tiers or block.tiers[-1] is Tier.FULL)
         return Step(tuple(tokens), tuple(block.tiers[: len(tokens)]), reason)

@@ -1,4 +1,4 @@
-"""The protocol of a watcher, which sees each token before it is committed, and may end the text there."""
+"""Watchers see each token before it is committed, and may end the text there: their protocol, and who asks them."""
 
 from __future__ import annotations
 
@@ -37,3 +37,23 @@ class Watcher(Protocol):
         The logits are the full model's, except for tokens that the slim tier decides alone in mode `tiered`.
         """
         ...
+
+
+class Watch:
+    """Shows the tokens of a block to the watcher of a generation, each one once, whoever asks about it first."""
+
+    def __init__(self, watcher: Watcher | None) -> None:
+        self.watcher = watcher
+        self._flows: list[Flow] = []  # of the tokens of the current block
+
+    def flow(self, index: int, token: int, logits: Floats) -> Flow:
+        """Return what happens to the text at the token `index` of the current block, decided by logits `[n_vocab]`."""
+        if self.watcher is None:
+            return Flow.GO_ON
+        if index == len(self._flows):
+            self._flows.append(self.watcher.see_token(token, logits))
+        return self._flows[index]
+
+    def commit(self) -> None:
+        """Begin the next block."""
+        self._flows.clear()

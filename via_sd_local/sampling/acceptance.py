@@ -28,13 +28,15 @@ def verify(
     logits: Floats,
     end_tokens: frozenset[int],
     lets_through: Callable[[int, float], bool] | None = None,
+    ends: Callable[[int, int], bool] | None = None,
 ) -> list[int]:
     """Return the accepted prefix of a draft, and the target's own token after it.
 
     `logits` is `[len(draft) + 1, n_vocab]`; row i judges `draft[i]`. `proposals[i]` is the distribution that `draft[i]`
     was sampled from. Where it is None, or the list is too short, the draft token is no sample and is accepted if it
-    equals the target's own draw. An end token ends the result. The sampler accepts every returned token but an end
-    token.
+    equals the target's own draw. An end token ends the result, and so does the token at index i if `ends(i, token)` is
+    true; `ends` is called for every token but an end token, in order. The sampler accepts every returned token but one
+    that ends the result.
 
     `lets_through(i, gap)` makes acceptance lossy: it decides whether to keep `draft[i]` although its logit is `gap`
     below the best one. It is called for greedy samplers only, and never if either token is an end token.
@@ -54,7 +56,7 @@ def verify(
                     if lets_through(position, float(row[token] - row[drafted])):
                         token = drafted
         tokens.append(token)
-        if token in end_tokens:
+        if token in end_tokens or (ends is not None and ends(position, token)):
             break
         sampler.accept(token)
         if position < len(draft) and token != draft[position]:

@@ -24,7 +24,9 @@ _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32
 class ChainSampler:
     """Two llama.cpp sampler chains: one edits the logits given the text so far, one shapes the distribution.
 
-    Random numbers come from NumPy, seeded by `params.seed`; mirostat's come from llama.cpp.
+    Random numbers come from NumPy, seeded by `params.seed`; mirostat's come from llama.cpp. Logits processors may keep
+    a state (a position in a grammar, say), so they are called once for each position, in the order of the text, with
+    the first logits that are processed there. Forks do not call them.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class ChainSampler:
         self._n_vocab = model.n_vocab
         self._processors = tuple(processors)
         self._text = list(text) if processors else []
+        self._answer: Floats | None = None  # what the processors returned for the current position
         self._random = np.random.default_rng(params.seed)
         self._noise = Noise(int(self._random.integers(2**63)))
         self._position = 0
@@ -59,10 +62,14 @@ class ChainSampler:
         return self.greedy or self._params.mirostat_mode == 0
 
     @property
+    def calls_processors(self) -> bool:
+        return bool(self._processors)
+
+    @property
     def random(self) -> np.random.Generator:
         return self._random
 
-    def processed(self, logits: Floats) -> Floats:
+    def _call_processors(self, logits: Floats) -> Floats:
         for processor in self._processors:
             edited = processor(np.array(self._text, dtype=np.intc), logits.copy())
             logits = np.asarray(edited, dtype=np.float32)
@@ -73,6 +80,13 @@ class ChainSampler:
                 )
             if not np.isfinite(logits.max()):  # NaN, infinity, or not a token left
                 raise ValueError("a logits processor ruled out every token, or returned NaN or infinity")
+        return logits
+
+    def processed(self, logits: Floats) -> Floats:
+        if self._processors:
+            if self._answer is None:
+                self._answer = self._call_processors(logits)
+            logits = self._answer
         if not self._edit.parts:
             return logits
         kept, _ = self._apply(self._edit, logits)
@@ -112,11 +126,12 @@ class ChainSampler:
         self._position += 1
         if self._processors:
             self._text.append(token)
+            self._answer = None
 
     def fork(self, *, fresh: bool = False) -> ChainSampler:
         twin = object.__new__(ChainSampler)
         twin.__dict__.update(self.__dict__)
-        twin._text = list(self._text)
+        twin._processors, twin._text, twin._answer = (), [], None
         twin._random = self._random.spawn(1)[0]
         if fresh:
             twin._noise = Noise(int(twin._random.integers(2**63)))

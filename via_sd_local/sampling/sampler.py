@@ -55,6 +55,11 @@ class Sampler(Protocol):
         ...
 
     @property
+    def calls_processors(self) -> bool:
+        """Whether it calls logits processors of the user, which must see each position of the text once, in order."""
+        ...
+
+    @property
     def random(self) -> np.random.Generator:
         """The random numbers for proposals and for speculative sampling."""
         ...
@@ -87,7 +92,7 @@ class Sampler(Protocol):
         """Return a sampler in the same state, for looking ahead; the caller closes it.
 
         Its `choose` draws what the original draws at the same position, unless it is `fresh`; its `random` is
-        independent of the original's.
+        independent of the original's. It does not call logits processors.
         """
         ...
 
@@ -104,6 +109,7 @@ class TemperatureSampler:
     """
 
     is_distribution = True
+    calls_processors = False
 
     def __init__(self, temperature: float = 0.0, seed: int | None = None) -> None:
         """Start at position 0; ValueError for a negative temperature or seed."""
@@ -176,6 +182,10 @@ class DrafterSampler:
     @property
     def is_distribution(self) -> bool:
         return self._sampler.is_distribution
+
+    @property
+    def calls_processors(self) -> bool:
+        return self._sampler.calls_processors
 
     @property
     def random(self) -> np.random.Generator:

@@ -70,7 +70,8 @@ class TieredDecoder(BlockDecoder):
     def _chooses_slim(self, draft: Draft) -> bool:
         """Choose the tier that sees the draft first, and count the choice.
 
-        At a temperature the choice goes by the planned length and the overall rates: a choice that depended on the
+        Logits processors may be called once a position only, so the slim tier decides nothing where there are any. At a
+        temperature the choice goes by the planned length and the overall rates: a choice that depended on the
         drafted tokens would change the distribution of those that each tier decides.
         """
         state, pace, waiting = self.state, self.state.drafting.pace, len(self._audit)
@@ -84,6 +85,7 @@ class TieredDecoder(BlockDecoder):
             audit_due = waiting > 0 and waiting + length >= state.policy.audit_every
             slim_first = not audit_due and pace.choose_route(confidences, length, pending) == "slim"
         slim_first = slim_first and self._trust.decides and not state.budget.is_spent
+        slim_first = slim_first and not state.sampler.calls_processors
         if pace is not None:
             state.stats.pace["slim_first" if slim_first else "full_first"] += 1
         return slim_first
