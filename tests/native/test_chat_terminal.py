@@ -121,8 +121,21 @@ def test_lines_typed_while_a_command_runs_are_messages_of_their_own(term: str, s
     terminal.send(f"/load {slow}\r")
     terminal.wait_for("slow.json")
     with slow.open("w", encoding="utf-8") as file:  # when the chat has opened it, too
-        terminal.send("forbidden one\rforbidden two\r")
+        typed = "forbidden one\rforbidden two\r"
+        terminal.send(typed)
+        terminal.wait_until_typed(len(typed))  # else they might arrive at the next prompt, as a paste does
         file.write("{}")
+    terminal.wait_for("refused: forbidden one")
+    terminal.wait_for("refused: forbidden two")
+    terminal.wait_for_prompt()
+    assert "one / forbidden" not in terminal.text
+
+
+def test_where_pastes_are_marked_two_quick_lines_are_two_messages(start: Start) -> None:
+    terminal = start()
+    terminal.send("\x1b[200~forbidden paste\x1b[201~")
+    send_line(terminal, "", "refused: forbidden paste")
+    terminal.send("forbidden one\rforbidden two\r")
     terminal.wait_for("refused: forbidden one")
     terminal.wait_for("refused: forbidden two")
     terminal.wait_for_prompt()

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import array
+import ctypes
+import fcntl
 import os
 import sys
+import termios
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -116,6 +121,24 @@ class Terminal:
             return cursor.x == 2 and row.rstrip() == ">"
 
         self.wait(at_prompt, "empty prompt")
+
+    def wait_until_typed(self, size: int) -> None:
+        """Until so many bytes of whole lines wait in the terminal, which the kernel hands over some time after `send`.
+
+        Only while the program reads whole lines and nothing of them yet, as during a command.
+        """
+        libc = ctypes.CDLL(None)
+        libc.ptsname.restype = ctypes.c_char_p
+        slave = os.open(libc.ptsname(self.child.child_fd), os.O_RDONLY | os.O_NOCTTY)
+        try:
+            waiting = array.array("i", [0])
+            deadline = time.monotonic() + TIMEOUT
+            while waiting[0] < size:
+                assert time.monotonic() < deadline, f"only {waiting[0]} of {size} bytes have arrived"
+                time.sleep(0.001)
+                fcntl.ioctl(slave, termios.FIONREAD, waiting)
+        finally:
+            os.close(slave)
 
     def ask(self, text: str) -> list[str]:
         """Type a line and wait for the next prompt; returns the rows in between."""

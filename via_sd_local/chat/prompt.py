@@ -60,11 +60,18 @@ class CommandCompleter(Completer):
 
 def _bindings() -> KeyBindings:
     bindings = KeyBindings()
+    marks_pastes = False  # whether the terminal is known to mark pastes (bracketed paste)
+
+    @bindings.add(Keys.BracketedPaste)
+    def _(event: KeyPressEvent) -> None:
+        nonlocal marks_pastes
+        marks_pastes = True
+        event.current_buffer.insert_text(event.data.replace("\r\n", "\n").replace("\r", "\n"))
 
     @bindings.add("enter")
     def _(event: KeyPressEvent) -> None:
-        # without bracketed paste, the lines of a paste arrive as if they were typed, all at once
-        if any(press.key != Keys.CPRResponse for press in event.app.key_processor.input_queue):
+        # from a terminal that does not mark them, the lines of a paste arrive as if they were typed, all at once
+        if not marks_pastes and any(press.key != Keys.CPRResponse for press in event.app.key_processor.input_queue):
             event.current_buffer.newline(copy_margin=False)
         else:
             event.current_buffer.validate_and_handle()
