@@ -24,7 +24,9 @@ talking, tiny_path = conversations.talking, conversations.tiny_path
 
 def test_every_command_of_the_list_is_there() -> None:
     documented = (Path(__file__).parents[2] / "docs/chat.md").read_text(encoding="utf-8")
-    names = [*("/show", "/set", "/mode", "/draft", "/system", "/regen", "/continue", "/undo", "/read", "/copy")]
+    names = [
+        *("/show", "/set", "/model", "/mode", "/draft", "/system", "/regen", "/continue", "/undo", "/read", "/copy")
+    ]
     names += ["/save", "/load", "/clear", "/stats", "/colors", "/help", "/exit"]
     assert [command.name for command in COMMANDS] == names
     for command in COMMANDS:

@@ -12,6 +12,7 @@ from conversations import GREEDY, Talking, ask, converse
 from via_sd_local.chat import plain_turns
 from via_sd_local.chat.conversation import Conversation
 from via_sd_local.chat.dialogue import Dialogue
+from via_sd_local.chat.opening import OpenModel
 from via_sd_local.engine.watch import Flow
 from via_sd_local.sampling.recommended import ChosenSampling
 
@@ -129,7 +130,8 @@ def test_a_stop_string_across_the_cut_ends_the_answer(talking: Talking, monkeypa
         watchers.append(watcher)
         yield from ()
 
-    dialogue = Dialogue(dialogue.session, dialogue.form, Conversation(), GREEDY, 5, lambda: plain_turns.OneTurn(model))
+    opened = OpenModel(dialogue.session, dialogue.form, lambda: plain_turns.OneTurn(model))
+    dialogue = Dialogue(opened, Conversation(), GREEDY, 5)
     dialogue.conversation.add("the sea", model.detokenize(tokens[:-1]))
     monkeypatch.setattr(dialogue.session.engine, "generate", generate)
     assert list(dialogue.go_on(note=silent)) == []

@@ -15,6 +15,7 @@ from conversations import GREEDY, Talking, ask
 from via_sd_local.chat.baseline import PlainSpeed
 from via_sd_local.chat.conversation import Conversation
 from via_sd_local.chat.dialogue import Dialogue
+from via_sd_local.chat.opening import OpenModel
 from via_sd_local.chat.status import status_line
 from via_sd_local.engine.stats import Stats
 from via_sd_local.engine.steps import Tier
@@ -54,7 +55,9 @@ def test_the_second_turn_reuses_the_kv_cache_of_the_first(talking: Talking) -> N
 
 def test_a_real_model_reuses_its_own_answer_too(smollm2_path: Any) -> None:
     with closing(Session(Settings(str(smollm2_path), n_ctx=256, threads=1))) as session:
-        dialogue = Dialogue(session, ChatFormat(session.model), Conversation(), GREEDY, 8)
+        opened = OpenModel(session, ChatFormat(session.model))
+        dialogue = Dialogue(opened, Conversation(), GREEDY, 8)
+        dialogue.sampling = GREEDY
         assert ask(dialogue, "Name a colour.")
         first = session.engine.stats
         ask(dialogue, "Another one.")

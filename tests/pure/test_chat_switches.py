@@ -80,3 +80,18 @@ def test_layers_are_needed_by_the_slim_tier_and_by_it_alone() -> None:
     assert after(("mode", "exact"), draft="small").mask is None  # the profile's
     with pytest.raises(ValueError, match="this is mode 'sd': leave it out"):
         after(("mode", "sd", "3"), draft="small")
+
+
+def test_another_model_gets_none_of_the_layers_of_this_one() -> None:
+    def with_model(**start: Any) -> Settings:
+        return Switches(Settings("big", **start)).with_model("other")
+
+    assert with_model(**TIERED) == Settings("other", draft="small", drafter="model")
+    assert with_model(mode="sd", drafter="lookup", draft_tokens=4) == Settings(
+        "other", mode="sd", drafter="lookup", draft_tokens=4
+    )
+    assert with_model(mode="sd", drafter="self", draft_mask="2-3") == Settings("other", drafter="none")
+    assert with_model(mode="exact", mask="1", drafter="lookup+self", draft_mask="2", profile=None) == Settings(
+        "other", drafter="lookup", profile=None
+    )
+    assert with_model(n_ctx=99, threads=2) == Settings("other", drafter="none", n_ctx=99, threads=2)

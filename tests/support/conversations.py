@@ -17,6 +17,7 @@ from via_sd_local.chat.conversation import Conversation
 from via_sd_local.chat.dialogue import Dialogue
 from via_sd_local.chat.display import Display
 from via_sd_local.chat.loop import talk
+from via_sd_local.chat.opening import OpenModel
 from via_sd_local.chat.switches import Switches
 from via_sd_local.engine.steps import Tier
 from via_sd_local.runtime.chat_format import ChatFormat, Message
@@ -113,8 +114,10 @@ def talking(tiny_path: Path, keep: Callable[[Any], Any]) -> Callable[..., Dialog
 
     def make(system: str | None = None, n_ctx: int = 256, max_tokens: int | None = 5, **options: Any) -> Dialogue:
         options.setdefault("draft_tokens", 3)
-        session = keep(Session(Settings(str(tiny_path), n_ctx=n_ctx, threads=1, **options)))
-        return Dialogue(session, Recorder(session.model), Conversation(system), GREEDY, max_tokens)
+        session = Session(Settings(str(tiny_path), n_ctx=n_ctx, threads=1, **options))
+        dialogue = Dialogue(OpenModel(session, Recorder(session.model)), Conversation(system), GREEDY, max_tokens)
+        keep(dialogue)
+        return dialogue
 
     return make
 

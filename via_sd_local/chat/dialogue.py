@@ -10,14 +10,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..engine.steps import FinishReason, Step, Tier
-from ..engine.watch import Watcher
 from ..runtime.chat_format import ChatFormat
 from ..sampling.params import SamplingParams
-from ..sampling.recommended import ChosenSampling
+from ..sampling.recommended import ChosenSampling, recommended
 from ..session.session import Session
+from ..session.settings import Settings
 from ..session.text_steps import Piece, text_steps
 from ..tiers.cache import common_prefix
 from .conversation import ChatPrompt, Conversation
+from .opening import OpenModel
 
 LONG = 1000  # new tokens of a prompt from which on the user is told to wait
 
@@ -26,25 +27,50 @@ class Dialogue:
     """Generates the answers of a conversation; keeps the pieces of the last answer."""
 
     def __init__(
-        self,
-        session: Session,
-        form: ChatFormat,
-        conversation: Conversation,
-        sampling: ChosenSampling,
-        max_tokens: int | None,
-        make_watcher: Callable[[], Watcher] | None = None,
+        self, opened: OpenModel, conversation: Conversation, sampling: ChosenSampling, max_tokens: int | None
     ) -> None:
-        """`max_tokens` limits an answer (None: to the end of the context); `make_watcher` is called once per answer."""
-        self.session = session
-        self.form = form
+        """Talk with this model, and close it at the end; `max_tokens` limits an answer (None: to the context's end)."""
         self.conversation = conversation
         self.sampling = sampling
         self.max_tokens = max_tokens
-        self._make_watcher = make_watcher
+        self._use(opened)
+
+    def _use(self, opened: OpenModel) -> None:
+        """Go on with this model; the last answer of another one cannot be continued token by token."""
+        self._opened = opened
+        self.sampling = self.sampling.for_model(recommended(opened.session.model.metadata))
         self.pieces: list[Piece] = []
         self.finish_reason: FinishReason | None = None  # of the last answer; None if it was interrupted
         self._steps: list[Step] = []
         self._last: _Answer | None = None
+
+    @property
+    def session(self) -> Session:
+        """The models that are loaded."""
+        return self._opened.session
+
+    @property
+    def form(self) -> ChatFormat:
+        """The format of the prompts."""
+        return self._opened.form
+
+    def change_model(self, settings: Settings) -> None:
+        """Close the present model and load another one; the conversation stays.
+
+        If the other one cannot be loaded, the present one is loaded again, and the exception is raised.
+        """
+        before = self._opened
+        before.close()  # first, since the two might not fit into memory together
+        try:
+            opened = OpenModel.load(settings)
+        except BaseException:
+            self._use(OpenModel.load(before.session.settings, before.template))
+            raise
+        self._use(opened)
+
+    def close(self) -> None:
+        """Free the models."""
+        self._opened.close()
 
     @property
     def n_ctx(self) -> int:
@@ -113,7 +139,7 @@ class Dialogue:
 
     def _generate(self, prompt: list[int], begun: list[int], params: SamplingParams) -> Generator[Step, None, None]:
         """Start a generation after a prompt and the tokens that the answer begins with."""
-        watcher = self._make_watcher() if self._make_watcher is not None else None
+        watcher = self._opened.make_watcher() if self._opened.make_watcher is not None else None
         if watcher is not None:
             for token in begun:
                 watcher.see_token(token, np.empty(0, np.float32))

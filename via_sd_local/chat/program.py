@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ..cli.options import add_sampling, add_settings, given_sampling, settings_from
@@ -40,25 +39,20 @@ def start(argv: list[str] | None) -> int:
     if piped == "":
         return 0
 
-    from ..runtime.chat_format import ChatFormat
-    from ..sampling.recommended import ChosenSampling, recommended
-    from ..session.session import Session
-    from . import plain_turns
+    from contextlib import closing
+
+    from ..sampling.recommended import ChosenSampling
     from .conversation import Conversation
     from .dialogue import Dialogue
     from .fetching import fetch_missing
+    from .opening import OpenModel
 
     sampling = ChosenSampling(given_sampling(args))
     template = read_text(args.chat_template, "chat template") if args.chat_template is not None else None
     fetch_missing(settings)
-    with Session(settings) as session:
-        model, make_watcher = session.model, None
-        if template is None and model.chat_template is None:
-            print(f"warning: {plain_turns.warning(model)}", file=sys.stderr)
-            template, make_watcher = plain_turns.TEMPLATE, partial(plain_turns.OneTurn, model)
-        form = ChatFormat(model, template)
-        sampling = sampling.for_model(recommended(model.metadata))
-        dialogue = Dialogue(session, form, Conversation(args.system), sampling, args.max_tokens, make_watcher)
+    opened = OpenModel.load(settings, template)
+    with closing(Dialogue(opened, Conversation(args.system), sampling, args.max_tokens)) as dialogue:
+        session = dialogue.session
         if piped is None:
             return talk(dialogue)
         for pieces in dialogue.answer(piped, note=lambda text: print(text, file=sys.stderr)):

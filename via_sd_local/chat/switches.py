@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ..engine.policy import Mode
 from ..runtime.placement import DEFAULT
-from ..session.settings import MissingSetting, Settings
+from ..session.settings import DrafterKind, MissingSetting, Settings
 
 _AUTO = "auto"
 _SLIM_MODES = (Mode.EXACT.value, Mode.TIERED.value)
@@ -32,6 +32,27 @@ class Switches:
             self._slim = settings
         if settings.max_deviation is not None:
             self._max_deviation = settings.max_deviation
+
+    def with_model(self, verifier: str) -> Settings:
+        """The settings for another large model; what depends on the layers of the present one is left out.
+
+        A mode with a slim tier becomes auto, and a drafter that is the large model itself is left out.
+        """
+        kinds = self.settings.drafter_kinds
+        names = "+".join(kind.value for kind in kinds if kind is not DrafterKind.SELF)
+        mode = self.settings.mode
+        return replace(
+            self.settings,
+            verifier=verifier,
+            drafter=names or "none",
+            draft_mask=None,
+            mode=_AUTO if mode in _SLIM_MODES or not names else mode,
+            profile=None if self.settings.profile is None else _AUTO,
+            mask=None,
+            thresholds=None,
+            max_deviation=None,
+            draft_tokens=self.settings.draft_tokens if names else None,
+        )
 
     def with_mode(self, mode: str, mask: str | None = None) -> Settings:
         """The settings for a mode, with the last drafter, and with this mask or the last one for the slim tier.

@@ -10,6 +10,7 @@ from .command import Command, Leave
 from .exchange import COPY, READ
 from .files import LOAD, SAVE
 from .help import help_text
+from .models import MODEL
 from .modes import DRAFT, MODE
 from .parameters import SET, SHOW
 from .turns import CLEAR, CONTINUE, REGEN, SYSTEM, UNDO
@@ -68,7 +69,7 @@ HELP = Command("/help", "", "show this list (also /?)", _help, aliases=("/?",))
 EXIT = Command("/exit", "", "leave the chat (also /bye, /quit, exit)", _exit, aliases=("/bye", "/quit", "exit", "quit"))
 
 COMMANDS = (
-    *(SHOW, SET, MODE, DRAFT, SYSTEM),
+    *(SHOW, SET, MODEL, MODE, DRAFT, SYSTEM),
     *(REGEN, CONTINUE, UNDO, READ, COPY),
     *(SAVE, LOAD, CLEAR, STATS, COLORS, HELP, EXIT),
 )
