@@ -84,15 +84,49 @@ def test_one_deviation_too_many_is_no_evidence_but_two_are() -> None:
     assert not budget.is_spent
 
 
-def test_a_budget_of_nothing_is_spent_by_the_first_deviation_for_good() -> None:
-    budget = DeviationBudget(0.0)
-    assert not budget.is_spent
-    budget.spend(1)
+def test_a_budget_of_nothing_bears_and_covers_nothing_and_no_budget_everything() -> None:
+    budget, none = DeviationBudget(0.0), DeviationBudget(None)
     budget.earn(10**6)
     assert budget.is_spent
-    none = DeviationBudget(None)
+    assert not budget.bears(0.001, 1000)
+    assert not budget.covers(1, 0.001)
+    assert budget.covers(0, 1.0)
     none.spend(10)
     assert not none.is_spent
+    assert none.bears(100)
+    assert none.covers(1000, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("credit", "rate", "tokens"),
+    [
+        (0.0, 1.0, 2),  # each of them may deviate, and the credit may be overdrawn by two
+        (1.0, 1.0, 3),
+        (-1.5, 1.0, 0),
+        (0.0, 0.1, 10),  # 10 deviate once on average; one standard deviation more is 1.95
+        (0.0, 0.02, 50),  # 1.0 + 0.99
+        (-1.0, 0.1, 4),  # 0.4 + 0.6
+        (0.0, 0.0, 1000),
+    ],
+)
+def test_unaudited_tokens_are_covered_by_credit_at_the_rate_of_deviations_to_expect(
+    credit: float, rate: float, tokens: int
+) -> None:
+    budget = DeviationBudget(0.05)
+    budget.spend(-credit)
+    assert budget.covers(tokens, rate)
+    assert rate == 0 or not budget.covers(tokens + 1, rate)
+
+
+def test_an_answer_has_an_account_of_its_own_which_earlier_savings_do_not_fill() -> None:
+    budget = rich(0.1)
+    budget.begin_answer()
+    assert not budget.covers(3, 1.0)
+    assert [budget.try_spend(0.0) for _ in range(3)] == [True, False, False]
+    budget.earn(10)
+    assert budget.try_spend(0.0)
+    budget.begin_answer()
+    assert budget.try_spend(0.0)
 
 
 #

@@ -78,7 +78,7 @@ class Audit:
     def begin(self, sampler: Sampler) -> None:
         """Remember the sampler's state, unless decisions are waiting already."""
         if not self._decisions:
-            self.close()
+            self.close()  # the state before an older decision
             self._before = sampler.fork()
 
     def expect(self, decision: SlimDecision) -> None:
@@ -111,7 +111,8 @@ class Audit:
         return AuditReport(tokens, first)
 
     def close(self) -> None:
-        """Free the remembered state."""
+        """Forget all decisions, and free the remembered state."""
+        self._decisions.clear()
         if self._before is not None:
             self._before.close()
             self._before = None

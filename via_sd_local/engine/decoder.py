@@ -18,6 +18,7 @@ from .passes import Passes
 from .policy import Policy
 from .stats import Stats
 from .steps import Block, Tier
+from .trust import SlimTrust
 from .watch import Flow, Watch
 
 
@@ -39,6 +40,7 @@ class DecodingState:
     drafting: Drafting
     sampler: Sampler
     budget: DeviationBudget
+    trust: SlimTrust
     stats: Stats
     compares_draws: bool
     watch: Watch

@@ -29,6 +29,7 @@ from .passes import Passes
 from .policy import Mode, Policy
 from .stats import Stats
 from .steps import Step
+from .trust import SlimTrust
 from .verifier import EngineVerifier
 from .watch import Watch, Watcher
 
@@ -93,6 +94,7 @@ class Engine(Generic[V]):
         self._first_costs = costs.to_json()
         self.paces = self._make_paces(costs)
         self.budget = DeviationBudget(policy.max_deviation)
+        self.trust = SlimTrust(policy.rule)
         self.resume_choice = ResumeChoice(costs)
         # the one that was started last; not kept alive, since its logits processors may hold the engine's owner
         self._generation: Callable[[], Generation | None] = lambda: None
@@ -212,14 +214,17 @@ class Engine(Generic[V]):
 
         With a seed, the text must not depend on timing: lengths of drafts that measured times choose must not show in
         it, so drafts are compared with the target's own draws; and in mode `tiered`, where measurements also decide who
-        checks a draft, costs, paces and budget start afresh and the costs learn nothing.
+        checks a draft, costs, paces, budget and trust start afresh and the costs learn nothing.
         """
         verifier, stats = self.verifier, self.stats
-        paces, budget = self.paces, self.budget
+        paces, budget, trust = self.paces, self.budget, self.trust
         if self.policy.mode is Mode.TIERED and sampling.seed is not None:
             costs = Costs.from_json(self._first_costs)
             costs.frozen = True
-            paces, budget = self._make_paces(costs), DeviationBudget(self.policy.max_deviation)
+            paces = self._make_paces(costs)
+            budget, trust = DeviationBudget(self.policy.max_deviation), SlimTrust(self.policy.rule)
+        budget.begin_answer()
+        trust.relax()
         passes = Passes(verifier, stats, paces[0].costs if paces else None, self.resume_choice)
         drafters = self.drafters if self.policy.mode is not Mode.PLAIN else ()
         state = DecodingState(
@@ -231,6 +236,7 @@ class Engine(Generic[V]):
             drafting=Drafting(drafters, paces, self.policy, stats, verifier.n_vocab, passes.record_draft),
             sampler=sampler,
             budget=budget,
+            trust=trust,
             stats=stats,
             compares_draws=bool(self.paces) and sampling.seed is not None,
             watch=Watch(watcher),

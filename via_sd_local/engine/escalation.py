@@ -10,7 +10,6 @@ from ..tiers.drafter import Draft
 from .audit import Audit, AuditReport
 from .decoder import DecodingState
 from .steps import Block, Tier
-from .trust import SlimTrust
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +31,9 @@ class Case:
 class Escalation:
     """The full pass over one block, in four steps: make room for audits, audit, charge the budget, decide the rest."""
 
-    def __init__(self, state: DecodingState, audit: Audit, trust: SlimTrust, case: Case) -> None:
+    def __init__(self, state: DecodingState, audit: Audit, case: Case) -> None:
         self._state = state
         self._audit = audit
-        self._trust = trust
         self._case = case
         self._draft, self._kept, self._unseen = case.draft, case.kept, case.unseen
 
@@ -46,7 +44,7 @@ class Escalation:
         audited = self._audited_rows(waiting)
         logits = self._state.passes.full(self._unseen, audited + len(self._draft.tokens) - self._kept + 1)
         report = self._audit.compare(logits[:audited], waiting - self._kept, self._state.end_tokens)
-        tokens_taken_back = self._charge(report, waiting, audited)
+        tokens_taken_back = self._charge(report, waiting)
         self._count(report, tokens_taken_back)
         return self._decide_rest(logits, audited - tokens_taken_back)
 
@@ -68,34 +66,39 @@ class Escalation:
         rows worth 0.25 % of the model's size.
         """
         verifier = self._state.passes.verifier
-        usual = (self._state.policy.draft_tokens or 3) + 1
+        usual = max(self._state.policy.draft_tokens or 3, len(self._case.draft.tokens)) + 1
         affordable = verifier.n_bytes // 400 // (2 * 4 * verifier.n_vocab)
         spare = usual - (len(self._draft.tokens) - self._kept + 1)
         return min(waiting, max(self._kept, spare, affordable))
 
-    def _charge(self, report: AuditReport, waiting: int, audited: int) -> int:
-        """Charge the deviations that the audit found to the budget.
+    def _charge(self, report: AuditReport, waiting: int) -> int:
+        """Charge the waiting decisions to the budget: by the audit, and by the rate so far where it passed them over.
 
-        Where that overdraws it, the thresholds are tightened, and the block's own tokens are taken back from the first
-        deviation on. Returns how many are taken back.
+        The block's own tokens are not emitted yet. Where the budget does not bear their deviations, they are taken back
+        from the first one on. An overdrawn budget tightens the thresholds. Returns how many tokens are taken back.
         """
-        state, budget = self._state, self._state.budget
-        if report.tokens:
-            budget.earn(waiting)
-            budget.spend(report.deviations * waiting / audited)  # what is not audited is taken to deviate as often
+        budget, trust, kept = self._state.budget, self._state.trust, self._kept
+        trust.observe(token.deviation for token in report.tokens)
+        emitted, passed_over = waiting - kept, waiting - len(report.tokens)
+        own = sum(token.deviation for token in report.tokens[len(report.tokens) - kept :])
+        assumed = passed_over * trust.rate
+        budget.earn(emitted)
+        budget.spend(report.deviations - own + assumed)
+        self._state.stats.pass_over(passed_over, assumed)
         taken_back = 0
-        if report.deviations and budget.is_spent:
-            state.stats.tightened += 1
-            self._trust.tighten()
+        if report.first is not None and not budget.bears(own, kept):
+            self._state.sampler.close()
+            self._state.sampler = report.first.before
+            self._kept = report.first.position
+            taken_back = kept - self._kept
+        else:
             if report.first is not None:
-                own = sum(token.deviation for token in report.tokens[audited - self._kept :])
-                budget.spend(1 - own)  # the first one was decided; those after it never were
-                taken_back = self._kept - report.first.position
-                state.sampler.close()
-                state.sampler = report.first.before
-                self._kept = report.first.position
-        if report.first is not None and not taken_back:
-            report.first.before.close()
+                report.first.before.close()
+            budget.spend(own)
+        budget.earn(self._kept)
+        if report.deviations and (taken_back or budget.is_spent):
+            self._state.stats.tightened += 1
+            trust.tighten()
         return taken_back
 
     def _count(self, report: AuditReport, taken_back: int) -> None:
@@ -120,6 +123,9 @@ class Escalation:
             lenient.append(position)
             return True
 
+        if kept and draft.tokens[kept - 1] in state.end_tokens:
+            state.drafting.observe("slim", draft, kept)
+            return Block(draft.tokens[:kept], [Tier.DRAFT] * (kept - 1) + [Tier.FULL], logits[row - kept :])
         rest, proposals = draft.tokens[kept:], draft.proposals[kept:]
         decided = state.decided_by_full(rest, proposals, logits[row:], try_keep)
         state.budget.earn(len(decided))

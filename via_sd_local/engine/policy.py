@@ -42,10 +42,10 @@ class Policy:
 
     `draft_tokens` is the length of drafts in tokens; None chooses it automatically, to maximise the expected tokens per
     second from measured pass costs. `rule` assigns draft tokens to regions. `audit_every` is the largest number of
-    tokens that the slim verifier may decide before the full verifier audits them. Up to that many tokens (at the end of
-    an answer, one block more) may deviate before it is noticed; emitted tokens are never withdrawn. `max_deviation` is
-    the share of audited tokens that may differ from the full model's choice before mode `tiered` becomes stricter; None
-    sets no limit.
+    tokens that the slim verifier may decide before the full verifier audits them; emitted tokens are never withdrawn.
+    `max_deviation` is the share of tokens that may differ from the full model's choice in mode `tiered`, with two more
+    tokens in any answer; the slim verifier decides unaudited only what it covers (`DeviationBudget`), and nothing at 0.
+    None sets no limit.
     """
 
     mode: Mode = Mode.PLAIN

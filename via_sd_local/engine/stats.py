@@ -41,11 +41,15 @@ class Stats:
     in_flight: int = 0  # tokens emitted since the last full pass
     max_in_flight: int = 0
     regions: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("A", "B", "C", "bonus"), 0))
-    audits: int = 0  # full passes that `audit_every` demanded
+    audits: int = 0  # full passes over decisions of the slim tier that could not wait: `audit_every`, or no credit
     # tiered: tokens that the full model saw, by region (C: it decided them itself), and those that it would not choose
     audited: dict[str, int] = field(default_factory=lambda: dict.fromkeys("ABC", 0))
     deviations: dict[str, float] = field(default_factory=lambda: dict.fromkeys("ABC", 0))
     overshoot: dict[str, list[float]] = field(default_factory=lambda: {"A": [], "B": []})  # p(v) - q(v), if audited
+    # tiered: tokens of the slim tier that audits passed over, and the deviations that they are assumed to have
+    unaudited: int = 0
+    assumed_deviations: float = 0.0
+    assumed_rate: float = 1.0  # of deviations among tokens in flight
     tightened: int = 0  # times that the budget made the thresholds stricter
     passes: dict[str, PassCount] = field(default_factory=lambda: {kind: PassCount() for kind in PASS_KINDS})
     prefill_seconds: float = 0.0
@@ -57,6 +61,11 @@ class Stats:
         self.audited[region] += 1
         self.deviations[region] += deviation
         self.overshoot[region].append(overshoot)
+
+    def pass_over(self, tokens: int, deviations: float) -> None:
+        """Count tokens of the slim tier that will never be audited, and the deviations assumed of them."""
+        self.unaudited += tokens
+        self.assumed_deviations += deviations
 
     def record(self, kind: str, tokens: int, seconds: float) -> None:
         """Count one pass."""
@@ -124,15 +133,13 @@ class Stats:
     def deviation(self) -> float | None:
         """The share of emitted tokens that are not the full model's choice.
 
-        Where some tokens of the slim tier were not audited (the last ones of a text), their deviations are estimated
-        from the audited ones. None before any audit, and where nothing can deviate.
+        Tokens of the slim tier that were not audited, such as the last ones of a text, are assumed to deviate at the
+        rate of earlier audits, at an upper confidence bound. None before any token that can deviate, or was audited.
         """
-        if not sum(self.audited.values()) or not self.completion_tokens:
+        if not self.completion_tokens or not sum(self.audited.values()) + self.unaudited + self.in_flight:
             return None
-        audited = self.audited["A"] + self.audited["B"]
-        decided = min(self.regions["A"] + self.regions["B"] + self.regions["bonus"], self.completion_tokens)
-        slim = (self.deviations["A"] + self.deviations["B"]) / audited * decided if audited else 0.0
-        return (slim + self.deviations["C"]) / self.completion_tokens
+        deviations = sum(self.deviations.values()) + self.assumed_deviations + self.in_flight * self.assumed_rate
+        return min(deviations / self.completion_tokens, 1.0)
 
     @property
     def acceptance_length(self) -> float | None:
@@ -179,6 +186,8 @@ class Stats:
             "audits": self.audits,
             "audited": dict(self.audited),
             "deviations": dict(self.deviations),
+            "unaudited": self.unaudited + self.in_flight,
+            "assumed_deviations": self.assumed_deviations + self.in_flight * self.assumed_rate,
             "deviation": self.deviation,
             "overshoot": {region: summary(values) for region, values in self.overshoot.items()},
             "tightened": self.tightened,

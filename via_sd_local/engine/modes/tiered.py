@@ -16,7 +16,6 @@ from ..escalation import Case, Escalation
 from ..gate import Region, judge
 from ..slim_sampling import SlimJudgement, sample_by_slim
 from ..steps import Block, Tier
-from ..trust import SlimTrust
 
 
 class TieredDecoder(BlockDecoder):
@@ -25,12 +24,14 @@ class TieredDecoder(BlockDecoder):
     def __init__(self, state: DecodingState) -> None:
         super().__init__(state)
         self._audit = Audit()
-        self._trust = SlimTrust(state.policy.rule)
 
     def close(self) -> None:
-        """Free the sampler and the state that an audit would need."""
-        super().close()
+        """Charge the decisions that no audit will see any more, and free the state that it would need."""
+        state, waiting = self.state, len(self._audit)
+        state.budget.earn(waiting)
+        state.budget.spend(waiting * state.trust.rate)
         self._audit.close()
+        super().close()
 
     def decode_block(self) -> Block:
         state = self.state
@@ -47,10 +48,10 @@ class TieredDecoder(BlockDecoder):
         for i, token in enumerate(kept):
             probability = draft.confidences[i] if draft.confidences else 1.0
             self._audit.expect(SlimDecision(token, "A", probability, judgement.distributions[i]))
-        escalates = verdict.region is Region.C or self._must_audit(kept)
-        if state.drafting.pace:
-            state.drafting.pace.observe_slim(draft.confidences, escalates, verdict.sure)
-        if escalates:
+        due = self._is_audit_due(kept)
+        if state.drafting.pace:  # which is to know the slim tier, not the credit of the moment
+            state.drafting.pace.observe_slim(draft.confidences, judgement.unsure or due, verdict.sure)
+        if verdict.region is Region.C or due or not self._is_covered(verdict.sure):
             state.stats.audits += not judgement.unsure
             return self._escalate(Case(draft, len(kept), [], slim_saw=True, unsure=judgement.unsure))
         return self._decided_by_slim(draft, judgement, slim)
@@ -60,11 +61,14 @@ class TieredDecoder(BlockDecoder):
 
         At temperature 0 the verdict depends on the drafted tokens. Otherwise it must not; see `slim_sampling`.
         """
-        state, rule = self.state, self._trust.rule
+        state, rule = self.state, self.state.trust.rule
         if state.sampler.greedy:
             verdict = judge(rule, draft.tokens, slim, state.sampler, state.end_tokens)
             return SlimJudgement(verdict, verdict.region is Region.C, [None] * (len(draft.tokens) + 1))
-        most = state.policy.audit_every - len(self._audit)
+        waiting = len(self._audit)
+        most = state.policy.audit_every - waiting  # what is decided here cannot be taken back, so all of it is covered
+        while most > 0 and not self._is_covered(most):
+            most -= 1
         return sample_by_slim(rule, draft, slim, state.sampler, state.end_tokens, most)
 
     def _chooses_slim(self, draft: Draft) -> bool:
@@ -76,21 +80,38 @@ class TieredDecoder(BlockDecoder):
         """
         state, pace, waiting = self.state, self.state.drafting.pace, len(self._audit)
         slim_first = True
+        length, confidences = len(draft.tokens), draft.confidences
+        if not state.sampler.greedy:
+            planned = pace.planned if pace is not None else state.policy.draft_tokens
+            length, confidences = max(planned or 1, 1), []
         if pace is not None:
-            length, confidences = len(draft.tokens), draft.confidences
-            if not state.sampler.greedy:
-                length, confidences = max(pace.planned, 1), []
             verifier = state.passes.verifier
             pending = verifier.n_kv - verifier.n_full
             audit_due = waiting > 0 and waiting + length >= state.policy.audit_every
             slim_first = not audit_due and pace.choose_route(confidences, length, pending) == "slim"
-        slim_first = slim_first and self._trust.decides and not state.budget.is_spent
-        slim_first = slim_first and not state.sampler.calls_processors
+        slim_first = slim_first and not state.sampler.calls_processors and self._may_choose_slim(length)
         if pace is not None:
             state.stats.pace["slim_first" if slim_first else "full_first"] += 1
         return slim_first
 
-    def _must_audit(self, kept: list[int]) -> bool:
+    def _may_choose_slim(self, length: int) -> bool:
+        """Whether trust and budget let the slim tier see a draft of this length first.
+
+        If what it would decide is not covered, it would be audited at once, so nothing could be saved. A full pass then
+        sees the draft first, and audits what waits; or the slim tier is tried, so that more is known of it.
+        """
+        trust, budget = self.state.trust, self.state.budget
+        if not trust.decides or budget.is_spent:
+            return False
+        if self._is_covered(length):
+            return True
+        return len(self._audit) == 0 and trust.decide_trial()
+
+    def _is_covered(self, tokens: int) -> bool:
+        """Whether the budget covers so many tokens beside those that wait for an audit."""
+        return self.state.budget.covers(len(self._audit) + tokens, self.state.trust.rate)
+
+    def _is_audit_due(self, kept: list[int]) -> bool:
         """Whether so many decisions wait that a full pass has to audit them, unless the text ends here."""
         ended = bool(kept) and kept[-1] in self.state.end_tokens
         return len(self._audit) >= self.state.policy.audit_every and not ended
@@ -102,6 +123,7 @@ class TieredDecoder(BlockDecoder):
         """
         state, verdict = self.state, judgement.verdict
         state.stats.count_verdict(verdict)
+        state.stats.assumed_rate = state.trust.rate
         kept = draft.tokens[: verdict.kept]
         block = Block(kept, [Tier.DRAFT] * len(kept), slim)
         if verdict.sure:
@@ -116,4 +138,4 @@ class TieredDecoder(BlockDecoder):
         return self.settle(block)
 
     def _escalate(self, case: Case) -> Block:
-        return self.settle(Escalation(self.state, self._audit, self._trust, case).run())
+        return self.settle(Escalation(self.state, self._audit, case).run())
