@@ -29,11 +29,11 @@ from typing import Any
 
 from prompts import tasks
 
-from via_sd_local.binding import LIBRARIES
 from via_sd_local.catalog.lookup import resolve
 from via_sd_local.engine.engine import Engine
 from via_sd_local.engine.measure import measure
 from via_sd_local.engine.policy import Mode, Policy
+from via_sd_local.libraries import LIBRARIES
 from via_sd_local.runtime.chat_format import ChatFormat, Message
 from via_sd_local.runtime.model import Model
 from via_sd_local.tiers.model_drafter import ModelDrafter

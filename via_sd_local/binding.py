@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import native_log
 from .interrupts import interrupted, interrupts_after
+from .libraries import LIBRARIES, PACKAGE, library_file
 
 __all__ = [
     "allocate",
@@ -36,8 +37,6 @@ __all__ = [
     "stop_if_interrupted",
 ]
 
-PACKAGE = Path(__file__).resolve().parent
-LIBRARIES = PACKAGE / "lib"
 VENDORED = PACKAGE / "_vendor"
 
 
@@ -105,13 +104,6 @@ def build_info() -> dict[str, Any]:
     """Return what the build recorded: llama.cpp's commit, the hash of the patches, compiler, backends, AMX verdict."""
     info: dict[str, Any] = json.loads((LIBRARIES / "build.json").read_text(encoding="utf-8"))
     return info
-
-
-def library_file(name: str, platform: str = sys.platform) -> str:
-    """Return the file name of a built library such as `ggml-base`; `platform` is a value of `sys.platform`."""
-    if platform == "win32":
-        return f"{name}.dll"
-    return f"lib{name}.dylib" if platform == "darwin" else f"lib{name}.so"
 
 
 def shared_library(name: str) -> ctypes.CDLL:

@@ -18,6 +18,7 @@ from commands import Run, assert_refused
 from via_sd_local import binding
 from via_sd_local.cli.options import add_settings, settings_from
 from via_sd_local.errors import NativeError
+from via_sd_local.libraries import library_file
 from via_sd_local.runtime import devices, loading
 from via_sd_local.runtime.context import Context
 from via_sd_local.runtime.devices import Device
@@ -173,7 +174,7 @@ def test_the_names_of_cache_types_are_those_of_ggml() -> None:
     [("linux", "libggml-base.so"), ("darwin", "libggml-base.dylib"), ("win32", "ggml-base.dll")],
 )
 def test_libraries_have_their_platforms_names(platform: str, file: str) -> None:
-    assert binding.library_file("ggml-base", platform) == file
+    assert library_file("ggml-base", platform) == file
 
 
 def test_a_library_that_is_not_there_is_an_import_error() -> None:

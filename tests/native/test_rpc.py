@@ -18,7 +18,7 @@ from rpc_servers import Server, answering, free_port, running, wait_for
 
 from via_sd_local import binding
 from via_sd_local.errors import ModelError, NativeError
-from via_sd_local.runtime import devices, rpc
+from via_sd_local.runtime import devices, rpc, rpc_server
 from via_sd_local.runtime.context import Context
 from via_sd_local.runtime.model import Model
 from via_sd_local.runtime.placement import Placement
@@ -276,7 +276,7 @@ def test_a_build_without_rpc_says_how_to_build_it(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(rpc, "has_rpc", lambda: False)
     with pytest.raises(ModelError, match="this build has no RPC backend; build with CMAKE_ARGS=-DVIA_SD_RPC=ON"):
         rpc.Servers(["127.0.0.1:50052"])
-    monkeypatch.setattr(binding, "LIBRARIES", Path("/nonexistent"))
+    monkeypatch.setattr(rpc_server, "LIBRARIES", Path("/nonexistent"))
     with pytest.raises(Exception, match="this build has no RPC server; build with"):
         server_program()
 

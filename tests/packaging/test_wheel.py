@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 import tiny
 
-from via_sd_local.binding import library_file
+from via_sd_local.libraries import library_file
 
 ROOT = Path(__file__).parents[2]
 COMPILED = any((ROOT / "build").glob("*/CMakeCache.txt"))
-LIBRARIES = ("llama", "ggml", "ggml-base")
+LIBRARIES = ("llama", "ggml", "ggml-base", "via-sd-rows")
 
 pytestmark = pytest.mark.skipif(not COMPILED, reason="no build folder here, and compiling llama.cpp takes minutes")
 

@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..arrays import Floats
-from ..sampling.distribution import token_probability
+from ..sampling.distribution import best_probability
 from ..sampling.sampler import GREEDY, Sampler
 
 
@@ -194,7 +194,7 @@ def judge(
     for position, token in enumerate(draft):
         row = sampler.processed(slim_logits[position])
         best = int(row.argmax())
-        top = token_probability(row, best)
+        top = best_probability(row, best)
         ratio = float(np.exp(row[token] - row[best]))
         if not (rule.keeps(ratio, top) and ratio > 0):
             region = Region.B if rule.rewrites(ratio, top) else Region.C
@@ -204,4 +204,4 @@ def judge(
         sampler.accept(token)
     row = sampler.processed(slim_logits[-1])
     best = int(row.argmax())
-    return SlimVerdict(len(draft), Region.A, best, rule.emits(token_probability(row, best)))
+    return SlimVerdict(len(draft), Region.A, best, rule.emits(best_probability(row, best)))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..arrays import Floats
 from ..sampling.acceptance import accept_or_resample
-from ..sampling.distribution import Distribution, token_probability
+from ..sampling.distribution import Distribution, best_probability
 from ..sampling.sampler import Sampler
 from ..tiers.drafter import Draft
 from .gate import Region, Rule, SlimVerdict
@@ -51,7 +51,7 @@ def sample_by_slim(
         logits = slim_logits[position]
         row = sampler.processed(logits)
         best = int(row.argmax())
-        decides = rule.decides(token_probability(row, best))
+        decides = rule.decides(best_probability(row, best))
         if not decides or position >= most:
             region = Region.A if drafted is None else Region.C
             return judgement(position, region, best, sure=False, unsure=drafted is not None and position < most)

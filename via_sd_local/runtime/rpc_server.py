@@ -8,6 +8,7 @@ import socket
 from pathlib import Path
 
 from ..errors import ViaSdError
+from ..libraries import LIBRARIES
 
 DEFAULT_PORT = 50052  # llama.cpp's own
 
@@ -39,8 +40,6 @@ def server_command(
 
 def server_program() -> Path:
     """Return the program that was built with the library; raises ViaSdError if this build has none."""
-    from ..binding import LIBRARIES  # here, because it loads the library
-
     program = LIBRARIES / ("rpc-server.exe" if os.name == "nt" else "rpc-server")
     if not program.is_file():
         raise ViaSdError("this build has no RPC server; build with CMAKE_ARGS=-DVIA_SD_RPC=ON")

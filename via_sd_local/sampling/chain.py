@@ -17,6 +17,7 @@ from .json_schema import to_gbnf
 from .noise import Noise
 from .params import LogitsProcessor, SamplingParams
 from .sampler import Proposal, greedy_proposal, sampled_proposal
+from .truncation import Candidates, best_candidates, truncated
 
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])  # llama_token_data
 
@@ -98,7 +99,10 @@ class ChainSampler:
         logits = self.processed(logits)
         if self.greedy:
             return Distribution(self._ids[[logits.argmax()]], np.ones(1))
-        kept, _ = self._apply(self._shape, logits)
+        distribution = truncated(logits, self._params)
+        if distribution is not None:
+            return distribution
+        kept, _ = self._apply(self._shape, logits, best_candidates(logits, self._params))
         return Distribution.from_logits(kept["id"].copy(), kept["logit"])
 
     def choose(self, logits: Floats) -> int:
@@ -142,13 +146,17 @@ class ChainSampler:
         self._edit.close()
         self._shape.close()
 
-    def _apply(self, chain: _Chain, logits: Floats) -> tuple[Any, int]:
-        """Return the candidates that a chain keeps (a view, valid until the next call) and the selected index."""
-        candidates = self._candidates
-        candidates["id"] = self._ids
-        candidates["logit"] = logits
+    def _apply(self, chain: _Chain, logits: Floats, best: Candidates | None = None) -> tuple[Any, int]:
+        """Return the candidates that a chain keeps (a view, valid until the next call) and the selected index.
+
+        `best` are the only tokens that the chain can keep, in descending order; None stands for the whole vocabulary.
+        """
+        ids, values = best if best is not None else (self._ids, logits)
+        candidates = self._candidates[: len(ids)]
+        candidates["id"] = ids
+        candidates["logit"] = values
         pointer = candidates.ctypes.data_as(llama.llama_token_data_p)
-        array = llama.llama_token_data_array(pointer, len(candidates), -1, False)
+        array = llama.llama_token_data_array(pointer, len(candidates), -1, best is not None)
         llama.llama_sampler_apply(chain.handle, ctypes.byref(array))
         return candidates[: array.size], array.selected
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -9,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays import Floats
+from .rows import sum_exp
 
 TokenIds: TypeAlias = npt.NDArray[np.int32]
 
@@ -26,8 +28,13 @@ def log_softmax(logits: Floats, tokens: TokenIds | None = None) -> Floats:
 
 def token_probability(row: Floats, token: int) -> float:
     """Return the softmax probability of one token, given the logits `[n_vocab]` of its position."""
-    shifted = row - row.max()
-    return float(np.exp(shifted[token]) / np.exp(shifted).sum())
+    largest = float(row.max())
+    return math.exp(float(row[token]) - largest) / sum_exp(row, largest)
+
+
+def best_probability(row: Floats, best: int) -> float:
+    """Return the softmax probability of `best`, the token with the largest of the logits `[n_vocab]`."""
+    return 1 / sum_exp(row, float(row[best]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from ..arrays import Floats
-from .distribution import Distribution, token_probability
+from .distribution import Distribution, best_probability
 from .noise import Noise
 from .params import SamplingParams
 
@@ -32,7 +32,7 @@ class Proposal:
 def greedy_proposal(logits: Floats) -> Proposal:
     """Propose the token with the largest of the logits `[n_vocab]`."""
     token = int(logits.argmax())
-    return Proposal(token, token_probability(logits, token))
+    return Proposal(token, best_probability(logits, token))
 
 
 def sampled_proposal(source: Distribution, random: np.random.Generator) -> Proposal:
