@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import fakes
 import numpy as np
 import pytest
+import tiny
 from scipy.stats import chisquare
+from tiny_vocab import vocabulary
 
 from via_sd_local.engine import decoder
 from via_sd_local.engine.engine import Engine
 from via_sd_local.engine.gate import DEFAULT_RULE, ConfidenceRule, JointRule, RatioRule, Rule
 from via_sd_local.engine.policy import Mode, Policy
 from via_sd_local.engine.steps import Tier
+from via_sd_local.runtime.model import Model
 from via_sd_local.sampling import acceptance
 from via_sd_local.sampling.acceptance import accept_or_resample
 from via_sd_local.sampling.distribution import Distribution, residual
@@ -266,6 +270,52 @@ def test_tiered_samples_from_the_tier_that_the_slim_confidence_chooses(rule: Rul
     assert tiers[Tier.DRAFT] / n == pytest.approx(kept, abs=0.03)
     assert tiers[Tier.SLIM] / n == pytest.approx(slim_decides * (1 - kept), abs=0.03)
     assert tiers[Tier.FULL] / n == pytest.approx(1 - slim_decides, abs=0.03)
+
+
+GRAMMAR = 'root ::= ("A" [BCD] | [B-E] [AE])+'
+
+
+@pytest.fixture
+def letters(tiny_model: Callable[..., Model]) -> Model:
+    """A model whose tokens 0 to 4 are the letters A to E, for grammars."""
+    vocab = vocabulary(320)
+    for token, letter in enumerate("ABCDE"):
+        vocab = vocab.with_token(token, letter)
+    return tiny_model(tiny.spec("llama"), vocab=replace(vocab, bos=318, eos=319))
+
+
+def second_by_grammar(tier: np.ndarray) -> np.ndarray:
+    """What comes second under the grammar if Q gives the first token and `tier` the second."""
+    expected = np.zeros(5)
+    for first, likely in enumerate(Q):
+        allowed = [1, 2, 3] if first == 0 else [0, 4]
+        expected[allowed] += likely * tier[allowed] / tier[allowed].sum()
+    return expected
+
+
+@pytest.mark.parametrize("drafter", ["samples", "no samples"])
+@pytest.mark.parametrize(
+    ("mode", "rule", "tier"),
+    [
+        *((mode, DEFAULT_RULE, Q) for mode in (Mode.PLAIN, Mode.SD, Mode.EXACT)),
+        (Mode.TIERED, JointRule(1.0, 1.0), Q),
+        (Mode.TIERED, ConfidenceRule(0.0, 0.0), SLIM),
+    ],
+    ids=["plain", "sd", "exact", "tiered, full", "tiered, slim"],
+)
+def test_every_mode_samples_losslessly_under_a_grammar(
+    letters: Model, mode: Mode, rule: Rule, tier: np.ndarray, drafter: str
+) -> None:
+    verifier = fakes.fake_verifier(Fixed(), mask="2")
+    verifier.model.vocab = letters.vocab  # type: ignore[misc]
+    engine = Engine(verifier, Sampling() if drafter == "samples" else Likewise(samples=False), Policy(mode, 1, rule))
+    counts = np.zeros(5, int)
+    for seed in range(500):
+        sampling = SamplingParams(seed=seed, temperature=1.0, grammar=GRAMMAR)
+        tokens = [t for step in engine.generate([1], max_tokens=3, sampling=sampling) for t in step.tokens]
+        counts[tokens[1]] += 1
+    assert fits(counts, second_by_grammar(tier))
+    assert not fits(counts, second_by_grammar(P))
 
 
 class Identical:

@@ -12,6 +12,7 @@ from via_sd_local.engine.gate import (
     DEFAULT_RULE,
     ConfidenceRule,
     JointRule,
+    PaperRule,
     RatioRule,
     Region,
     Rule,
@@ -216,3 +217,43 @@ def test_a_tighter_rule_is_half_as_far_from_certainty() -> None:
     assert JointRule(0.5, 0.2).tighter() == JointRule(0.75, 0.6)
     assert ConfidenceRule(0.5, 1.0).tighter() == ConfidenceRule(0.75, 1.0)
     assert RatioRule(0.5, 0.1).tighter() == RatioRule(0.75, 0.05)
+
+
+#
+# the paper's rule
+#
+
+
+@pytest.mark.parametrize(
+    ("rest", "expected"),
+    [(0.5, Region.A), (0.45, Region.A), (0.34, Region.B), (0.16, Region.B), (0.14, Region.C), (0.0, Region.C)],
+)
+def test_the_papers_slim_tier_rewrites_what_it_doubts_and_escalates_what_it_rules_out(
+    rest: float, expected: Region
+) -> None:
+    """r is twice the probability of the drafted token: A from 0.7 on, B from 0.3 on."""
+    verdict = judge(PaperRule(0.3, 0.7), [1], rows([0.5, rest, 0.5 - rest, 0.0], END))
+    assert verdict == SlimVerdict(int(expected is Region.A), expected, 0, sure=expected is Region.B)
+
+
+def test_the_papers_regions_b_and_c_are_exchanged_in_ratio() -> None:
+    doubted, ruled_out = rows([0.5, 0.25, 0.25, 0.0], END), rows([0.5, 0.05, 0.25, 0.2], END)
+    paper, ratio = PaperRule(0.3, 0.7), RatioRule(0.7, 0.3)
+    assert [judge(paper, [1], logits).region for logits in (doubted, ruled_out)] == [Region.B, Region.C]
+    assert [judge(ratio, [1], logits).region for logits in (doubted, ruled_out)] == [Region.C, Region.B]
+
+
+@pytest.mark.parametrize(("alpha1", "alpha2"), [(0.5, 0.3), (0.3, 0.3)])
+def test_thresholds_of_the_paper_that_leave_region_b_empty_are_refused(alpha1: float, alpha2: float) -> None:
+    with pytest.raises(ValueError, match=f"alpha1 {alpha1} and alpha2 {alpha2}; alpha1 must be below alpha2"):
+        Rule.parse(f"paper:{alpha1},{alpha2}")
+
+
+def test_the_papers_rule_is_written_with_its_alphas_and_tightens_towards_the_full_tier() -> None:
+    rule = Rule.parse("paper:0.3,0.7")
+    assert rule == PaperRule(0.3, 0.7)
+    assert str(rule) == "paper:0.3,0.7"
+    assert rule.tighter() == PaperRule(0.15, 0.35)
+    for ratio in (0.8, 0.5, 0.1):  # nothing becomes laxer
+        assert rule.keeps(ratio, 0.5) >= rule.tighter().keeps(ratio, 0.5)
+        assert rule.rewrites(ratio, 0.5) >= rule.tighter().rewrites(ratio, 0.5)

@@ -12,7 +12,7 @@ from via_sd_local.calibration.evidence import (
     upper_bound,
 )
 from via_sd_local.calibration.thresholds import Attempt, Outcome, calibrate, candidates, walk
-from via_sd_local.engine.gate import RULES, JointRule, Rule
+from via_sd_local.engine.gate import OWN_RULES, JointRule, Rule
 
 LEVELS = (0.01, 0.02, 0.05, 0.10)
 
@@ -56,7 +56,7 @@ def test_the_walk_goes_from_careful_to_fast_and_leaves_out_what_is_both_worse() 
 
 
 def test_every_candidate_is_a_rule_of_its_kind_and_none_is_tried_twice() -> None:
-    for kind in RULES:
+    for kind in OWN_RULES:
         rules = candidates(kind)
         assert {type(rule) for rule in rules} == {kind}
         assert len(set(rules)) == len(rules) > 10
@@ -108,7 +108,7 @@ def test_choosing_by_the_same_text_would_have_been_too_lucky() -> None:
 
 def test_more_budget_is_never_slower() -> None:
     chosen = calibrate(world(1, 12), world(2, 12), LEVELS)
-    for kind in RULES:
+    for kind in OWN_RULES:
         speeds = [chosen[level][kind.name].outcome.tokens_per_second for level in LEVELS]
         assert speeds == sorted(speeds)
         assert speeds[-1] > speeds[0]
@@ -144,6 +144,6 @@ def test_every_trial_is_heard_of() -> None:
         return wrapped
 
     calibrate(counted(0), counted(1), LEVELS, progress=lambda: heard.append(1))
-    assert tried[0] == [(0.05, rule) for kind in RULES for rule in candidates(kind)]
+    assert tried[0] == [(0.05, rule) for kind in OWN_RULES for rule in candidates(kind)]
     assert len(heard) == len(tried[0]) + len(tried[1])
     assert len(set(tried[1])) == len(tried[1]) > len(LEVELS)

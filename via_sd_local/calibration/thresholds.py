@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ..engine.gate import RULES, ConfidenceRule, JointRule, RatioRule, Rule
+from ..engine.gate import OWN_RULES, ConfidenceRule, JointRule, RatioRule, Rule
 from .evidence import CONFIDENCE, discounted_bound, least_evidence
 
 
@@ -90,7 +90,7 @@ def calibrate(
     ordering: Attempt,
     held_out: Attempt,
     levels: Sequence[float],
-    kinds: Sequence[type[Rule]] = RULES,
+    kinds: Sequence[type[Rule]] = OWN_RULES,
     *,
     candidates: Candidates = candidates,
     progress: Callable[[], None] = lambda: None,

@@ -54,8 +54,8 @@ def add_settings(parser: argparse.ArgumentParser, *, verifier: str | None) -> No
     group.add_argument(
         "--thresholds",
         metavar="RULE",
-        help="when the slim tier accepts or rewrites a draft token: joint:ACCEPT,REWRITE, confidence:… or ratio:… "
-        "(exact, tiered; default: the profile's thresholds, else joint:0.5,0.5)",
+        help="when the slim tier accepts or rewrites a draft token: joint:ACCEPT,REWRITE, confidence:…, ratio:… or "
+        "paper:ALPHA1,ALPHA2 (exact, tiered; default: the profile's thresholds, else joint:0.5,0.5)",
     )
     group.add_argument(
         "--max-deviation",

@@ -1,7 +1,8 @@
 """Routing of draft tokens to tiers: pure functions from logits to regions.
 
 For a draft token v and the slim verifier's distribution q', region A keeps v, region B rewrites it to argmax q', and
-region C escalates it to the full verifier. The idea is VIA-SD's (arXiv 2606.12243); the rules differ from the paper's.
+region C escalates it to the full verifier. The idea is VIA-SD's (arXiv 2606.12243). `paper` is the rule of the paper;
+`joint`, `confidence` and `ratio` are this project's own.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import numpy as np
 from ..arrays import Floats
 from ..sampling.distribution import best_probability
 from ..sampling.sampler import GREEDY, Sampler
+
+_SURE = 0.5  # max q' from which the slim verifier is sure, for rules without a threshold on it
 
 
 class Region(Enum):
@@ -64,9 +67,9 @@ class Rule(ABC):
 
     @staticmethod
     def parse(text: str) -> Rule:
-        """Read `"joint:0.5,0.5"`, `"confidence:…"` or `"ratio:…"`; without a name, `"0.5,0.5"`, the rule is joint.
+        """Read `"joint:0.5,0.5"`, `"confidence:…"`, `"ratio:…"` or `"paper:…"`; `"0.5,0.5"` is the joint rule.
 
-        Raises ValueError for anything else.
+        Raises ValueError for anything else, and for thresholds that the rule does not permit.
         """
         name, _, numbers = text.rpartition(":")
         kind = {rule.name: rule for rule in RULES}.get(name.strip() or JointRule.name)
@@ -141,10 +144,9 @@ class ConfidenceRule(Rule):
 class RatioRule(Rule):
     """A: r ≥ `accept`; B: r < `rewrite`; C: in between, for the ratio r = q'(v) / max q'.
 
-    This rule is this project's own. The paper's also thresholds r, but exchanges regions B and C: A: r ≥ 1 - alpha1;
-    B: 1 - alpha2 ≤ r < 1 - alpha1; C: r < 1 - alpha2. Here, a token that q' all but rules out is rewritten, and a
-    doubtful one is escalated. A bonus token needs max q' ≥ 0.5. ValueError unless 0 < `rewrite` < `accept`, since
-    otherwise a region would be empty.
+    This rule is this project's own, and not the paper's (`PaperRule`), which exchanges regions B and C: here, a token
+    that q' all but rules out is rewritten, and a doubtful one is escalated. A bonus token needs max q' ≥ 0.5.
+    ValueError unless 0 < `rewrite` < `accept`, since otherwise a region would be empty.
     """
 
     name: ClassVar[str] = "ratio"
@@ -164,7 +166,7 @@ class RatioRule(Rule):
         return ratio < self.rewrite
 
     def emits(self, top: float) -> bool:
-        return top >= 0.5
+        return top >= _SURE
 
     def decides(self, top: float) -> bool:
         return self.emits(top)
@@ -174,7 +176,48 @@ class RatioRule(Rule):
         return RatioRule((1 + self.accept) / 2, self.rewrite / 2)
 
 
-RULES: tuple[type[Rule], ...] = (JointRule, ConfidenceRule, RatioRule)
+@dataclass(frozen=True, slots=True)
+class PaperRule(Rule):
+    """A: r ≥ 1 - alpha1; B: 1 - alpha2 ≤ r < 1 - alpha1; C: r < 1 - alpha2, for the ratio r = q'(v) / max q'.
+
+    This is VIA-SD's rule (arXiv 2606.12243): the slim verifier rewrites what it doubts, and the full one decides what
+    it rules out. `accept` is alpha1, `rewrite` is alpha2; the rule is written as `paper:0.3,0.7`.
+
+    ValueError unless alpha1 < alpha2. The thresholds that the paper prints, (alpha1, alpha2) = (0.5, 0.3), leave region
+    B empty, since no r is both at least 1 - 0.3 = 0.7 and less than 1 - 0.5 = 0.5. The paper does not say when the slim
+    verifier may add a token of its own after a draft that it kept; here that needs max q' ≥ 0.5, and so does its
+    decision of a position at a temperature.
+    """
+
+    name: ClassVar[str] = "paper"
+
+    def __post_init__(self) -> None:
+        Rule.__post_init__(self)
+        if not self.accept < self.rewrite:
+            raise ValueError(
+                f"paper thresholds are alpha1 {self.accept:g} and alpha2 {self.rewrite:g}; alpha1 must be below "
+                "alpha2, or region B is empty (e.g. paper:0.3,0.7)"
+            )
+
+    def keeps(self, ratio: float, top: float) -> bool:
+        return ratio >= 1 - self.accept
+
+    def rewrites(self, ratio: float, top: float) -> bool:
+        return ratio >= 1 - self.rewrite
+
+    def emits(self, top: float) -> bool:
+        return top >= _SURE
+
+    def decides(self, top: float) -> bool:
+        return self.emits(top)
+
+    def tighter(self) -> PaperRule:
+        """Return the rule with both thresholds half as far from certainty, which is 0 for either."""
+        return PaperRule(self.accept / 2, self.rewrite / 2)
+
+
+OWN_RULES: tuple[type[Rule], ...] = (JointRule, ConfidenceRule, RatioRule)
+RULES: tuple[type[Rule], ...] = (*OWN_RULES, PaperRule)
 DEFAULT_RULE = JointRule(0.5, 0.5)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...engine.costs import Costs
-from ...engine.gate import RULES, ConfidenceRule, JointRule, Rule
+from ...engine.gate import OWN_RULES, ConfidenceRule, JointRule, Rule
 from ...engine.policy import Mode, Policy
 from ...profiles.profile import LEVELS, Level, Speeds, Thresholds
 from ..recommendation import Recommendation, decide
@@ -102,7 +102,7 @@ def _level_tables(
         return lambda rule, level: tiered(answers, costs, Policy(Mode.TIERED, rule=rule, max_deviation=level))
 
     chosen = calibrate(
-        attempt(searched), attempt(held_out), grid.levels, RULES, candidates=grid.candidates, progress=tick
+        attempt(searched), attempt(held_out), grid.levels, OWN_RULES, candidates=grid.candidates, progress=tick
     )
     tables: dict[float, dict[str, Thresholds]] = {}
     smaller: dict[str, Thresholds] = {}
