@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from .visible import unguarded, visible
+
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn, TaskID
 
@@ -32,7 +34,7 @@ class StageBars:
 
     def stage(self, name: str, total: float, note: str = "") -> None:
         """Begin the next stage; `total` is in the units of `step`."""
-        self._task = self._progress.add_task(name, total=total, note=note)
+        self._task = self._progress.add_task(visible(name), total=total, note=visible(note))
         if self._prints_lines:
             print(f"{name}{': ' if note else ' …'}{note}", file=sys.stderr)
 
@@ -46,7 +48,7 @@ class StageBars:
         if self._task is not None:
             self._progress.update(self._task, completed=done)
             if note is not None:
-                self._progress.update(self._task, note=note)
+                self._progress.update(self._task, note=visible(note))
 
     def end(self, note: str | None = None) -> None:
         """Fill the stage's bar."""
@@ -94,12 +96,12 @@ def byte_bar(total: int, text: str, shown: bool) -> Iterator[ByteBar]:
         TimeRemainingColumn(),
     )
     with _terminal_progress(columns, shown) as progress:
-        yield ByteBar(progress, progress.add_task(text, total=total))
+        yield ByteBar(progress, progress.add_task(visible(text), total=total))
 
 
 def _terminal_progress(columns: tuple[ProgressColumn, ...], shown: bool) -> Progress:
     from rich.console import Console
     from rich.progress import Progress
 
-    console = Console(file=sys.stderr, highlight=False)
+    console = Console(file=unguarded(sys.stderr), highlight=False)
     return Progress(*columns, console=console, disable=not (shown and sys.stderr.isatty()))

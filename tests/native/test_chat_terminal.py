@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +13,8 @@ import conversations
 import pytest
 from conversations import Talking, ask
 from terminals import HEIGHT, Terminal, chat_command
+
+from via_sd_local.chat.conversation import Conversation
 
 talking, tiny_path = conversations.talking, conversations.tiny_path
 
@@ -261,6 +264,48 @@ def test_into_a_pipe_goes_the_bare_answer(tiny_path: Path, tmp_path: Path, talki
     # the end of input comes with the line, or is found at a second prompt, by how fast the program starts
     said = r"tiny.gguf, .*\n> \(cut short by --max-tokens; /continue goes on\)\n\[3 tokens, .*\]\n(> )?"
     assert re.fullmatch(said, (tmp_path / "err").read_text())
+
+
+EVIL = "a\x1b]0;title\x07b"
+SHOWN = "a^[]0;title^Gb"
+
+
+@pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
+def test_what_files_pastes_and_commands_contain_is_shown_and_not_obeyed(
+    term: str, start: Start, tmp_path: Path
+) -> None:
+    conversation = Conversation(f"system {EVIL}")
+    conversation.add(f"question {EVIL}", f"answer {EVIL}")
+    saved = tmp_path / "evil.json"
+    saved.write_text(conversation.to_json(), encoding="utf-8")
+    terminal = start(env={"TERM": term})
+    send_line(terminal, f"/load {saved}", "exchange")
+    send_line(terminal, "/system", f"(system message: system {SHOWN})")
+    send_line(terminal, "/undo", f"(removed: question {SHOWN})")
+    if term != "dumb":  # there, Ctrl-G and the like cannot be typed into a line
+        terminal.send(f"\x1b[200~/load {EVIL}\x1b[201~\r")
+        terminal.wait_for(f"error: {SHOWN} cannot be read")
+    assert b"\x1b]0;" not in terminal.written
+    assert b"\x07" not in terminal.written
+
+
+@pytest.mark.parametrize(
+    "command", ["echo hi | {python} -m via_sd_local.chat", "{python} -m via_sd_local.cli complete --prompt hi"]
+)
+def test_control_characters_of_an_answer_reach_a_pipe_and_no_terminal(
+    command: str, tiny_path: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "g").write_text(r'root ::= "a\x1B]0;title\x07b"', encoding="utf-8")
+    command = command.format(python=sys.executable) + f" --verifier {tiny_path} --threads 1 --grammar-file {tmp_path}/g"
+    for redirection in ("", f" > {tmp_path}/out"):
+        terminal = Terminal(["/bin/sh", "-c", command + redirection], {"VIA_SD_HOME": str(tmp_path)})
+        try:
+            assert terminal.status() == 0
+        finally:
+            terminal.close()
+        assert terminal.rows == ([SHOWN] if not redirection else [])
+        assert b"\x1b" not in terminal.written
+    assert (tmp_path / "out").read_bytes() == EVIL.encode() + b"\n"
 
 
 def test_a_message_that_is_too_long_does_not_end_the_chat(start: Start) -> None:

@@ -2,13 +2,15 @@
 
 import queue
 import re
+import sys
 import textwrap
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 
 from ..errors import ModelError
+from ..visible import unguarded
 from .registry import HubSource
 
 # seconds. hf_hub_download alone takes over 20 to find out that it is offline, and far more behind a silent firewall.
@@ -93,7 +95,8 @@ def _progress_bars(wanted: bool) -> Iterator[None]:
     from huggingface_hub import utils
 
     if wanted or utils.are_progress_bars_disabled():  # type: ignore[attr-defined]
-        yield
+        with redirect_stderr(unguarded(sys.stderr)):  # the bars are drawn with control characters
+            yield
         return
     utils.disable_progress_bars()  # type: ignore[attr-defined]
     try:

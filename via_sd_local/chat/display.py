@@ -8,17 +8,12 @@ from collections.abc import Mapping, Sequence
 
 from ..engine.steps import Tier
 from ..session.text_steps import Piece
-from .screen import printable
 
 
 class Display:
     """Show answers as plain text; the base of displays that do more."""
 
     can_color = False
-
-    def __init__(self, *, raw: bool = False) -> None:
-        """With `raw`, pass control characters through: standard output goes to a program, not to a terminal."""
-        self._raw = raw
 
     def note(self, text: str) -> None:
         """Show a remark about the conversation on standard error."""
@@ -56,4 +51,4 @@ class Display:
         return shutil.get_terminal_size().columns
 
     def _write(self, text: str) -> None:
-        print(text if self._raw else printable(text), end="", flush=True)
+        print(text, end="", flush=True)

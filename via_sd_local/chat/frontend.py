@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from ..visible import unguarded
 from .display import Display
 from .reader import LineReader, Reader
 from .terminal import moves_cursor
@@ -12,12 +13,14 @@ from .terminal import moves_cursor
 def make_display() -> Display:
     """Return a display for standard output: plain text in a pipe and with TERM=dumb."""
     if not moves_cursor():
-        return Display(raw=not sys.stdout.isatty())
+        return Display()
     from rich.console import Console
 
     from .rich_display import RichDisplay
 
-    return RichDisplay(Console(highlight=False), Console(stderr=True, highlight=False))
+    return RichDisplay(
+        Console(file=unguarded(sys.stdout), highlight=False), Console(file=unguarded(sys.stderr), highlight=False)
+    )
 
 
 def make_reader() -> Reader:

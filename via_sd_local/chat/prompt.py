@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterable
 
 from prompt_toolkit import PromptSession
@@ -13,9 +14,10 @@ from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
-from prompt_toolkit.output import ColorDepth
+from prompt_toolkit.output import ColorDepth, create_output
 
 from ..files import cache_folder
+from ..visible import unguarded
 from .commands.registry import completions
 from .reader import PROMPT, Discarded
 from .terminal import no_color
@@ -31,6 +33,7 @@ class PromptReader:
         self._session: PromptSession[str] = PromptSession(
             multiline=True,
             prompt_continuation=" " * len(PROMPT),
+            output=create_output(unguarded(sys.stdout)),
             history=_history(),
             completer=CommandCompleter(),
             complete_while_typing=Condition(self._is_command),

@@ -15,8 +15,9 @@ from rich.text import Text
 
 from ..engine.steps import Tier
 from ..session.text_steps import Piece
+from ..visible import visible
 from .display import Display
-from .screen import ScreenRows, last_boundary, printable
+from .screen import Printable, ScreenRows, last_boundary
 
 STYLES = {Tier.DRAFT: "green", Tier.SLIM: "magenta", Tier.FULL: "bright_blue"}
 _MAX_COPIED = 100_000  # bytes of base64 that common terminals accept in one OSC 52 sequence
@@ -44,23 +45,26 @@ class RichDisplay(Display):
     def _print_error(self, text: str, style: str) -> None:
         """Print a line on standard error; in a terminal, wrap it between words."""
         wraps = self._err.is_terminal
-        self._err.print(text, style=style, markup=False, emoji=False, soft_wrap=not wraps)
+        self._err.print(visible(text) if wraps else text, style=style, markup=False, emoji=False, soft_wrap=not wraps)
 
     def begin(self, *, colors: bool = False) -> None:
         self._colors = colors
         self._empty = True
         self._size = self._terminal_size()
+        self._printable = Printable()
         self._text, self._rows, self._fixed = "", ScreenRows(self._size[0]), False
 
     def push(self, pieces: Sequence[Piece]) -> None:
         self._empty = self._empty and not any(piece.text for piece in pieces)
         if self._colors:
             for piece in pieces:
-                self._out.print(
-                    printable(piece.text), end="", style=STYLES[piece.tier], markup=False, emoji=False, soft_wrap=True
-                )
+                text, style = self._printable.push(piece.text), STYLES[piece.tier]
+                self._out.print(text, end="", style=style, markup=False, emoji=False, soft_wrap=True)
             return
-        text = printable("".join(piece.text for piece in pieces))
+        self._stream(self._printable.push("".join(piece.text for piece in pieces)))
+
+    def _stream(self, text: str) -> None:
+        """Show text, and render what is about to scroll off the screen."""
         self._write(text)
         self._text += text
         self._rows.add(text)
@@ -71,6 +75,8 @@ class RichDisplay(Display):
             self._render_complete_blocks()
 
     def end(self, *, stopped: bool = False) -> None:
+        if (rest := self._printable.finish()) and not self._colors:
+            self._stream(rest)
         if not (self._empty and stopped) and (self._colors or not self._render(self._text)):
             self._out.print()
         if stopped:

@@ -7,13 +7,16 @@ import unicodedata
 
 from rich.cells import cell_len
 
+from ..visible import VisibleStream
+
 _AMBIGUOUS = ("Cf", "Mn", "Me", "Co", "Cn")  # joiners, marks, private use, unassigned: widths differ by terminal
 
 
-def printable(text: str) -> str:
-    """Remove control characters, which a terminal would obey; keep newlines, and expand tabs to four spaces."""
-    text = text.replace("\r\n", "\n").replace("\t", " " * 4)
-    return "".join(char for char in text if char == "\n" or unicodedata.category(char) != "Cc")
+class Printable(VisibleStream):
+    """Text in pieces without control characters but newlines: the others are made visible, tabs become four spaces."""
+
+    def push(self, text: str) -> str:
+        return super().push(text).replace("\t", " " * 4)
 
 
 class ScreenRows:
@@ -31,7 +34,7 @@ class ScreenRows:
         self._column = 0
 
     def add(self, text: str) -> None:
-        """Add text that `printable` has returned."""
+        """Add text from `Printable`."""
         for char in text:
             if char == "\n":
                 self.count += 1

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator
 
 from ..errors import ViaSdError
+from ..visible import unguarded, visible_terminals
 
 
 @contextlib.contextmanager
@@ -22,7 +23,15 @@ def plain_warnings() -> Iterator[None]:
 
 
 def run(command: Callable[[], int]) -> int:
-    """Run a command and return its exit status, or 1 after an error, 130 after Ctrl-C and 141 after a closed pipe."""
+    """Run a command and return its exit status, or 1 after an error, 130 after Ctrl-C and 141 after a closed pipe.
+
+    What it prints on a terminal is made visible.
+    """
+    with visible_terminals():
+        return _run(command)
+
+
+def _run(command: Callable[[], int]) -> int:
     try:
         prepare_output()
         with plain_warnings():
@@ -50,8 +59,8 @@ def prepare_output() -> None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for the rest of the process
     if sys.stdout is None:
         raise OSError("standard output is closed")
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
+    if isinstance(stdout := unguarded(sys.stdout), io.TextIOWrapper):
+        stdout.reconfigure(errors="replace")
 
 
 def silence_output() -> None:

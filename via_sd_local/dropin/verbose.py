@@ -6,6 +6,8 @@ import logging
 import sys
 from typing import TextIO
 
+from ..visible import visible
+
 
 class _Stderr(logging.StreamHandler[TextIO]):
     """Writes to the current `sys.stderr`, which tests and notebooks replace."""
@@ -18,6 +20,10 @@ class _Stderr(logging.StreamHandler[TextIO]):
         self.stream = sys.stderr
         if self.stream is not None:
             super().emit(record)
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        return visible(text) if self.stream.isatty() else text  # it quotes the model file's metadata
 
 
 _handler = _Stderr()
