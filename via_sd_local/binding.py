@@ -8,6 +8,7 @@ another installed llama-cpp-python cannot be bound to it by mistake.
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib
 import json
 import os
@@ -106,6 +107,7 @@ def build_info() -> dict[str, Any]:
     return info
 
 
+@functools.cache  # each ctypes.CDLL is a reference cycle
 def shared_library(name: str) -> ctypes.CDLL:
     """Return a built library that libllama has already loaded; ImportError if there is none of this name."""
     path = LIBRARIES / library_file(name)

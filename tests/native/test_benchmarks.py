@@ -215,3 +215,18 @@ def test_llama_cpps_speculative_example_is_read_and_compared(
     ours = report["sd, 3"]
     assert ours["ratio_to_same_length"] == pytest.approx(ours["tokens_per_second"] / 1000, rel=0.9)
     assert report["sd, automatic"]["ratio_to_same_length"] is None
+
+
+def test_the_memory_of_reloading_is_measured_after_each_load(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reloading = load("reloading")
+    assert reloading.main(["--loads", "6", "--json"]) == 0
+    held = json.loads(capsys.readouterr().out)
+    assert len(held) == 6
+    assert min(held) > 1 << 20
+    for last, status in ((104, 0), (106, 1)):
+        monkeypatch.setattr(
+            reloading, "memory_after_loads", lambda *_args, last=last: iter([50, 60, 70, 80, 100, last])
+        )
+        assert reloading.main(["--loads", "6"]) == status

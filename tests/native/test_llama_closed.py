@@ -6,6 +6,7 @@ import gc
 import inspect
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -224,6 +225,44 @@ def test_an_object_that_nobody_holds_frees_its_memory_without_a_garbage_collecti
         assert freed
     finally:
         gc.enable()
+
+
+CREATORS = {
+    "llama_model_free": ("llama_model_load_from_file",),
+    "llama_free": ("llama_init_from_model",),
+    "llama_batch_free": ("llama_batch_init",),
+    "llama_sampler_free": ("llama_sampler_chain_init", "llama_sampler_clone"),
+}
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_all_that_llama_cpp_allocates_for_an_object_is_freed(
+    tiny_path: Path, monkeypatch: pytest.MonkeyPatch, closes: bool
+) -> None:
+    counts: Counter[str] = Counter()
+
+    def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            counts[name] += 1
+            return function(*args)
+
+        return call
+
+    gc.collect()  # what earlier tests have left
+    for name in (*CREATORS, *(creator for names in CREATORS.values() for creator in names)):
+        monkeypatch.setattr(native, name, counted(name, getattr(native, name)))
+    llm = Llama(str(tiny_path), n_ctx=256, n_threads=1, verbose=False, draft_model_path=str(tiny_path), draft_tokens=2)
+    for kind, use_it in USES.items():
+        if kind != "by hand":  # llama-cpp-python's own sampler waits for a garbage collection
+            use_it(llm)
+    half_read = llm(PROMPT, max_tokens=9, grammar='root ::= "abcdefghi"', stream=True)
+    next(half_read)
+    if closes:
+        llm.close()
+    del half_read, llm
+    created = {name: sum(counts[creator] for creator in creators) for name, creators in CREATORS.items()}
+    assert created == {name: counts[name] for name in CREATORS}
+    assert all(created.values())
 
 
 @pytest.mark.parametrize("name", ["stream", "complete", "prompt_tokens", "switch"])
