@@ -191,9 +191,23 @@ def test_save_and_load_keep_a_conversation_and_its_answers_go_on_alike(talking: 
     other = talking()
     chat, display = converse(other, f"/load {path}", "three")
     assert chat.file == path
-    assert f"(loaded 2 exchanges from {path})" in display.of("note")
+    loaded = display.of("note").index(f"(loaded 2 exchanges from {path})")
+    assert display.of("note")[loaded + 1 : loaded + 3] == ["(system message: be short)", "> two"]
+    assert display.of("answer")[0] == dialogue.conversation.turns[3]["content"]
     assert other.conversation == dialogue.conversation
     assert [file.name for file in tmp_path.iterdir()] == ["talk.json"]
+
+
+def test_load_replaces_no_conversation_that_is_not_saved(talking: Talking, tmp_path: Path) -> None:
+    path = tmp_path / "talk.json"
+    dialogue = talking()
+    _, display = converse(dialogue, "one", f"/save {path}", "two\nlines", "/load", f"/load {path}")
+    refusal = "the present conversation (2 exchanges) is not saved; /save FILE keeps it, /clear drops it"
+    assert display.of("error") == [refusal] * 2
+    assert len(dialogue.conversation.turns) == 4
+    _, display = converse(dialogue, f"/save {path}", f"/load {path}", "/clear", "/load " + str(path))
+    assert display.of("error") == []
+    assert display.of("note").count("> two…") == 2
 
 
 def test_save_and_load_refuse_what_they_cannot_do(talking: Talking, tmp_path: Path) -> None:

@@ -43,6 +43,17 @@ class Chat:
         self.regenerated = 0
         self.interrupted = False
         self._plain = PlainSpeed()
+        self._saved: str | None = None  # the conversation as it is in a file
+
+    @property
+    def is_unsaved(self) -> bool:
+        """Whether there are messages that no file holds."""
+        conversation = self.dialogue.conversation
+        return bool(conversation.turns) and conversation.to_json() != self._saved
+
+    def mark_saved(self) -> None:
+        """Take note that a file holds the conversation."""
+        self._saved = self.dialogue.conversation.to_json()
 
     def ask(self, text: str, sampling: SamplingParams | None = None) -> None:
         """Ask the model, and show its answer and a status line; files that were read go with the message.

@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from ...engine.steps import Tier
+from ...session.text_steps import Piece
 from ..chat import Chat
+from ..conversation import Conversation
 from ..conversation_file import load, save
+from ..excerpt import excerpt
 from .command import Command
 
 
@@ -14,15 +18,39 @@ def _save(chat: Chat, argument: str) -> None:
     path = _path(chat, argument, "/save")
     save(chat.dialogue.conversation, path)
     chat.file = path
+    chat.mark_saved()
     chat.display.note(f"(saved to {path})")
 
 
 def _load(chat: Chat, argument: str) -> None:
     path = _path(chat, argument, "/load")
-    conversation = chat.dialogue.conversation = load(path)
+    loaded = load(path)
+    if chat.is_unsaved:
+        number = _exchanges(chat.dialogue.conversation)
+        raise ValueError(f"the present conversation ({number}) is not saved; /save FILE keeps it, /clear drops it")
+    chat.dialogue.conversation = loaded
     chat.file = path
-    exchanges = len(conversation.turns) // 2
-    chat.display.note(f"(loaded {exchanges} exchange{'' if exchanges == 1 else 's'} from {path})")
+    chat.mark_saved()
+    chat.display.note(f"(loaded {_exchanges(chat.dialogue.conversation)} from {path})")
+    _show_last(chat)
+
+
+def _exchanges(conversation: Conversation) -> str:
+    number = len(conversation.turns) // 2
+    return f"{number} exchange{'' if number == 1 else 's'}"
+
+
+def _show_last(chat: Chat) -> None:
+    """Show the system message and the last exchange, so that the user sees where the conversation stands."""
+    conversation, display = chat.dialogue.conversation, chat.display
+    if conversation.system:
+        display.note(f"(system message: {excerpt(conversation.system)})")
+    if conversation.turns:
+        question, answer = conversation.last
+        display.note(f"> {excerpt(question)}")
+        display.begin()
+        display.push([Piece(answer, Tier.FULL)])
+        display.end()
 
 
 def _path(chat: Chat, argument: str, command: str) -> Path:

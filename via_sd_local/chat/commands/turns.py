@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..chat import Chat
+from ..excerpt import excerpt
 from .command import Command
-
-_SHOWN = 60  # characters of a removed message
 
 
 def _system(chat: Chat, argument: str) -> None:
@@ -46,9 +45,7 @@ def _continue(chat: Chat, _argument: str) -> None:
 
 def _undo(chat: Chat, _argument: str) -> None:
     question, _ = chat.dialogue.conversation.take_back()
-    lines = question.strip().splitlines() or [""]
-    cut = len(lines) > 1 or len(lines[0]) > _SHOWN
-    chat.display.note(f"(removed: {lines[0][:_SHOWN]}{'…' if cut else ''})")
+    chat.display.note(f"(removed: {excerpt(question)})")
 
 
 def _clear(chat: Chat, _argument: str) -> None:
