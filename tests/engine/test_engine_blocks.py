@@ -169,8 +169,9 @@ def test_exact_turns_down_what_the_slim_tier_was_wrong_about(
     engine = build(Script(COUNT, slim_says), Mode.EXACT, drafter)
     steps = watched(engine, START, engine.generate(START))
     next(steps)
-    assert next(steps) == Step((4, 5), (F, F))
-    assert engine.stats.accepted == 1
+    step = next(steps)
+    assert step == Step((4, 5), (F, F))
+    assert engine.stats.accepted == step.drafted == 1
 
 
 @pytest.mark.parametrize("wrong_at", [4, 5, 6, None])
@@ -180,6 +181,7 @@ def test_sd_keeps_the_agreeing_part_of_a_draft_and_adds_one_token(wrong_at: int 
     steps = watched(engine, START, engine.generate(START))
     next(steps)
     expected = tuple(range(4, (wrong_at or 7) + 1))
-    assert next(steps) == Step(expected, (F,) * len(expected))
-    assert (engine.stats.drafted, engine.stats.accepted) == (3, len(expected) - 1)
+    step = next(steps)
+    assert step == Step(expected, (F,) * len(expected))
+    assert (engine.stats.drafted, engine.stats.accepted, step.drafted) == (3, *[len(expected) - 1] * 2)
     assert fakes.passes(engine.verifier) == [("full", 0, 3), ("full", 3, 4)]

@@ -15,7 +15,7 @@ from via_sd_local.chat.commands.help import help_text
 from via_sd_local.chat.commands.registry import COMMANDS, completions, is_command
 from via_sd_local.chat.conversation import Conversation
 from via_sd_local.chat.reader import Discarded
-from via_sd_local.engine.steps import Tier
+from via_sd_local.chat.shade import Shade, shade_of
 from via_sd_local.sampling.recommended import ChosenSampling
 from via_sd_local.session.settings import MODES
 
@@ -276,18 +276,32 @@ def test_a_tiered_answer_is_called_lossy_and_compared_with_plain(talking: Talkin
     assert re.search(r" tokens/s, [\d.]+ × plain \([\d.]+\), draft \d+% slim \d+% full \d+%, lossy: ", status)  # noqa: RUF001
 
 
-def test_colors_show_the_last_answer_and_the_next_ones_by_tier_with_a_legend(talking: Talking) -> None:
+def test_colors_show_the_last_answer_and_the_next_ones_by_shade_with_a_legend(talking: Talking) -> None:
     dialogue = talking()
     _, display = converse(dialogue, "/colors", "/colors", "one", "/colors", "two", "/colors", "three")
     kinds = [kind for kind, _ in display.said if kind in ("answer", "colored")]
     assert kinds == ["answer", "colored", "colored", "answer"]
     texts = display.of("colored")
     assert texts[0] == display.of("answer")[0] == dialogue.conversation.turns[1]["content"]
-    assert display.legends == [
-        {},
-        {Tier.DRAFT: 0, Tier.SLIM: 0, Tier.FULL: 1},
-        {Tier.DRAFT: 0, Tier.SLIM: 0, Tier.FULL: 1},
-    ]
+    assert display.legends == [{Shade.FULL: 1}, {Shade.FULL: 1}]
+    assert "(colours on; full: the full model's own tokens)" in display.of("note")
+
+
+@pytest.mark.parametrize(
+    ("mode", "options"), [("sd", {}), ("exact", {"mask": "2"}), ("tiered", {"mask": "2", "thresholds": "joint:1,1"})]
+)
+def test_accepted_drafts_have_a_colour_of_their_own_in_every_mode(
+    mode: str, options: dict[str, str], talking: Talking, tiny_path: Path
+) -> None:
+    dialogue = talking(draft=str(tiny_path), mode=mode, max_tokens=20, **options)
+    _, display = converse(dialogue, "/colors", "the sea")
+    stats = dialogue.session.engine.stats
+    shares = display.legends[0]
+    drafted = sum(shade_of(piece) is Shade.ACCEPTED for piece in dialogue.pieces)
+    assert drafted == stats.accepted > 0  # the verifier is its own draft model, so that all is accepted
+    assert shares[Shade.ACCEPTED] == drafted / 20
+    assert sum(shares.values()) == pytest.approx(1)
+    assert list(shares) == (list(Shade) if mode == "tiered" else [Shade.ACCEPTED, Shade.FULL])
 
 
 def test_where_there_are_no_colours_colors_says_why(talking: Talking, monkeypatch: pytest.MonkeyPatch) -> None:

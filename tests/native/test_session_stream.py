@@ -105,12 +105,12 @@ def test_tokens_become_pieces_of_whole_characters() -> None:
     data = [bytes([byte]) for byte in "é😀".encode()[:-1]]
 
     def steps() -> Any:
-        yield Step((0, 1, 2), (Tier.DRAFT, Tier.SLIM, Tier.FULL), None)
+        yield Step((0, 1, 2), (Tier.DRAFT, Tier.SLIM, Tier.FULL), None, drafted=1)
         yield Step((3, 4), (Tier.DRAFT, Tier.DRAFT), None)
         yield Step((), (), "stop")
 
     assert list(text_steps(steps(), data.__getitem__)) == [
-        TextStep((Piece("", Tier.DRAFT), Piece("é", Tier.SLIM), Piece("", Tier.FULL)), None),
+        TextStep((Piece("", Tier.DRAFT, drafted=True), Piece("é", Tier.SLIM), Piece("", Tier.FULL)), None),
         TextStep((Piece("", Tier.DRAFT), Piece("", Tier.DRAFT)), None),
         TextStep((), "stop"),
         TextStep((Piece("\ufffd", Tier.DRAFT),), "stop"),

@@ -18,6 +18,7 @@ DRIVER = """
 import json, sys
 from via_sd_local.session.text_steps import Piece
 from via_sd_local.chat.frontend import make_display
+from via_sd_local.chat.shade import Shade
 from via_sd_local.engine.steps import Tier
 from via_sd_local.visible import visible_terminals
 
@@ -29,9 +30,9 @@ for name, *arguments in json.loads(sys.argv[1]):
         print(flush=True, end=arguments[0])
         sys.stdin.readline()
     elif name == "push":
-        display.push([Piece(text, Tier(tier)) for text, tier in arguments])
+        display.push([Piece(text, Tier(tier), *drafted) for text, tier, *drafted in arguments])
     elif name == "legend":
-        display.legend({Tier(tier): share for tier, share in arguments[0].items()})
+        display.legend({Shade(shade): share for shade, share in arguments[0].items()})
     else:
         options = arguments.pop() if arguments and isinstance(arguments[-1], dict) else {}
         getattr(display, name)(*arguments, **options)
@@ -151,17 +152,19 @@ def test_control_characters_of_a_model_are_shown_and_not_obeyed(show: Show) -> N
     assert dumb.rows == ["a^[[2Jb", "<over>"]
 
 
-def test_tokens_have_the_colours_of_their_tiers_and_so_has_the_legend(show: Show) -> None:
+def test_tokens_have_the_colours_of_their_shades_and_so_has_the_legend(show: Show) -> None:
     terminal = show(
         ["begin", {"colors": True}],
-        ["push", ["kept ", "draft"], ["own ", "slim"], ["**full**", "full"]],
+        ["push", ["kept ", "draft", True], ["own ", "slim"], ["checked ", "full", True], ["**full**", "full"]],
         ["end"],
-        ["legend", {"draft": 0.5, "slim": 0.25, "full": 0.25}],
+        ["legend", {"accepted": 0.4, "draft": 0.3, "slim": 0.2, "full": 0.1}],
     )
-    assert terminal.rows == ["kept own **full**", "■ draft 50%  ■ slim 25%  ■ full 25%", "<over>"]
-    colors = [{cell.fg for cell in terminal.cells(text)} for text in ("kept", "own", "**full**")]
-    assert colors == [{cell.fg for cell in terminal.cells(text)} for text in ("■ draft", "■ slim", "■ full")]
-    assert len(set.union(*colors)) == 3
+    legend = "■ accepted 40%  ■ draft 30%  ■ slim 20%  ■ full 10%"
+    assert terminal.rows == ["kept own checked **full**", legend, "<over>"]
+    colors = [{cell.fg for cell in terminal.cells(text)} for text in ("kept", "own", "checked", "**full**")]
+    names = ("■ draft", "■ slim", "■ accepted", "■ full")
+    assert colors == [{cell.fg for cell in terminal.cells(text)} for text in names]
+    assert len(set.union(*colors)) == 4
     assert "default" not in set.union(*colors)
 
 

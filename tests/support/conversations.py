@@ -18,8 +18,8 @@ from via_sd_local.chat.dialogue import Dialogue
 from via_sd_local.chat.display import Display
 from via_sd_local.chat.loop import talk
 from via_sd_local.chat.opening import OpenModel
+from via_sd_local.chat.shade import Shade
 from via_sd_local.chat.switches import Switches
-from via_sd_local.engine.steps import Tier
 from via_sd_local.runtime.chat_format import ChatFormat, Message
 from via_sd_local.sampling.recommended import ChosenSampling
 from via_sd_local.session.session import Session
@@ -56,7 +56,7 @@ class Recording(Display):
     def __init__(self) -> None:
         super().__init__()
         self.said: list[tuple[str, str]] = []
-        self.legends: list[Mapping[Tier, float]] = []
+        self.legends: list[Mapping[Shade, float]] = []
         self.colors = False
 
     def note(self, text: str) -> None:
@@ -78,7 +78,7 @@ class Recording(Display):
     def end(self, *, stopped: bool = False) -> None:
         self.said.append(("colored" if self.colors else "answer", self.answer + (" [stopped]" if stopped else "")))
 
-    def legend(self, shares: Mapping[Tier, float]) -> None:
+    def legend(self, shares: Mapping[Shade, float]) -> None:
         self.legends.append(shares)
 
     def of(self, kind: str) -> list[str]:

@@ -14,6 +14,7 @@ from .attachment import Attachment, with_attachments
 from .baseline import PlainSpeed
 from .dialogue import Dialogue
 from .display import Display
+from .shade import shares_of
 from .status import is_comparable, status_line
 from .switches import Switches
 from .terminal import echo_off
@@ -26,7 +27,7 @@ class Chat:
         dialogue: The conversation, its session and its sampling parameters.
         display: Shows answers, notes and errors.
         switches: The settings that `/mode` and `/draft` change.
-        colors: Whether tokens are shown in the colour of the tier that decided them.
+        colors: Whether tokens are coloured by who decided them, and whether they were drafted.
         file: The file of the last `/save` or `/load`.
         attachments: The files that go with the next message.
         regenerated: The number of `/regen` commands that drew with a seed; each draws with a different one.
@@ -93,7 +94,7 @@ class Chat:
                 "(cut short: the context is full)" if full else "(cut short by --max-tokens; /continue goes on)"
             )
         if self.colors:
-            self.display.legend(dialogue.shares())
+            self.display.legend(shares_of(dialogue.pieces, engine.policy.mode))
         plain = None
         if is_comparable(stats):
             with suppress(KeyboardInterrupt):  # it is heard when the line has been written

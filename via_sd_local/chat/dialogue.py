@@ -97,7 +97,7 @@ class Dialogue:
         self._announce(prompt, note)
         complete = False
         try:
-            yield from self._decode(steps, Step((), ()))
+            yield from self._decode(steps, ())
             complete = True
         finally:
             if complete or self.pieces:
@@ -115,18 +115,19 @@ class Dialogue:
         last = self._last if self._last is not None and self._last.matches(question, answer) else None
         if last is not None and last.finish_reason == "stop":
             raise ValueError("the last answer is complete: the model ended it; /regen generates another one")
-        known = last.step if last is not None else self._step_of(answer)
-        prompt = self.conversation.before_last().prompt_for(question, self.form.tokens, self.n_ctx - len(known.tokens))
-        steps = self._generate(prompt.tokens, list(known.tokens), params)
+        begun = last.steps if last is not None else self._steps_of(answer)
+        tokens = [token for step in begun for token in step.tokens]
+        prompt = self.conversation.before_last().prompt_for(question, self.form.tokens, self.n_ctx - len(tokens))
+        steps = self._generate(prompt.tokens, tokens, params)
         if prompt.dropped:
             self.conversation.forget(prompt.dropped)
         self._announce(prompt, note)
         try:
-            yield from self._decode(steps, known)
+            yield from self._decode(steps, begun)
         finally:
             self._finish(question, lambda _question, answer: self.conversation.extend_last(answer))
 
-    def _step_of(self, answer: str) -> Step:
+    def _steps_of(self, answer: str) -> tuple[Step]:
         """Return the tokens of an answer that another process has generated."""
         model = self.session.model
         # after a line break, since some tokenizers put a space before the first word of a text
@@ -135,7 +136,7 @@ class Dialogue:
             tokens = tokens[len(head) :]
         else:
             tokens = model.tokenize(answer, add_special=False)
-        return Step(tuple(tokens), (Tier.FULL,) * len(tokens))
+        return (Step(tuple(tokens), (Tier.FULL,) * len(tokens)),)
 
     def _generate(self, prompt: list[int], begun: list[int], params: SamplingParams) -> Generator[Step, None, None]:
         """Start a generation after a prompt and the tokens that the answer begins with."""
@@ -155,21 +156,24 @@ class Dialogue:
         if new_tokens > LONG:
             note(f"(reading {new_tokens} tokens; Ctrl-C stops it)")
 
-    def _decode(self, steps: Generator[Step, None, None], begun: Step) -> Generator[Sequence[Piece], None, None]:
+    def _decode(
+        self, steps: Generator[Step, None, None], begun: tuple[Step, ...]
+    ) -> Generator[Sequence[Piece], None, None]:
         """Yield the pieces of the steps after `begun`, and keep all pieces and steps of the answer."""
         pieces: list[Piece] = []
         self.pieces, self.finish_reason = pieces, None
-        self._steps = [begun]
+        self._steps = [*begun]
 
         def recorded() -> Generator[Step, None, None]:
             with closing(steps):
-                yield begun
+                yield from begun
                 for step in steps:
                     self._steps.append(step)
                     yield step
 
         with closing(text_steps(recorded(), self.session.model.piece)) as decoded:
-            pieces += next(decoded).pieces
+            for _ in begun:
+                pieces += next(decoded).pieces
             for step in decoded:
                 pieces += step.pieces
                 self.finish_reason = step.finish_reason
@@ -179,24 +183,17 @@ class Dialogue:
         """Keep question and answer in the conversation, and the answer's tokens for `go_on`."""
         answer = "".join(piece.text for piece in self.pieces)
         keep(question, answer)
-        self._last = _Answer.of(question, answer, self._steps, self.finish_reason)
+        self._last = _Answer(question, answer, tuple(self._steps), self.finish_reason)
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """An answer, the question, all of its tokens as one step, and why it ended."""
+    """An answer, the question, the steps of the answer, and why it ended."""
 
     question: str
     text: str
-    step: Step
+    steps: tuple[Step, ...]
     finish_reason: FinishReason | None
-
-    @classmethod
-    def of(cls, question: str, text: str, steps: Sequence[Step], finish_reason: FinishReason | None) -> _Answer:
-        """Join the steps."""
-        tokens = tuple(token for step in steps for token in step.tokens)
-        tiers = tuple(tier for step in steps for tier in step.tiers)
-        return cls(question, text, Step(tokens, tiers), finish_reason)
 
     def matches(self, question: str, text: str) -> bool:
         """Whether this is that answer to that question."""

@@ -6,8 +6,8 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 
-from ..engine.steps import Tier
 from ..session.text_steps import Piece
+from .shade import Shade
 
 
 class Display:
@@ -28,7 +28,7 @@ class Display:
         print(text, flush=True)
 
     def begin(self, *, colors: bool = False) -> None:
-        """Begin an answer; with `colors`, show each token in the colour of the tier that decided it."""
+        """Begin an answer; with `colors`, show each token in the colour of its shade."""
 
     def push(self, pieces: Sequence[Piece]) -> None:
         """Show the next pieces of the answer."""
@@ -38,8 +38,8 @@ class Display:
         """End the answer, which is complete or, with `stopped`, was interrupted."""
         print(" [stopped]" if stopped else "", flush=True)
 
-    def legend(self, shares: Mapping[Tier, float]) -> None:
-        """Show which colour stands for which tier, and each tier's share of the last answer's tokens."""
+    def legend(self, shares: Mapping[Shade, float]) -> None:
+        """Show which colour stands for which shade, and its share of the last answer's tokens."""
 
     def copy(self, text: str) -> None:
         """Put text on the clipboard; ValueError where there is no terminal that could."""

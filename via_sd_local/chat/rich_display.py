@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from ..engine.steps import Tier
 from ..session.text_steps import Piece
 from ..visible import visible
 from .display import Display
 from .screen import Printable, ScreenRows, last_boundary
+from .shade import Shade, shade_of
 
-STYLES = {Tier.DRAFT: "green", Tier.SLIM: "magenta", Tier.FULL: "bright_blue"}
+STYLES = {Shade.ACCEPTED: "cyan", Shade.DRAFT: "green", Shade.SLIM: "magenta", Shade.FULL: "bright_blue"}
 _MAX_COPIED = 100_000  # bytes of base64 that common terminals accept in one OSC 52 sequence
 
 
@@ -58,7 +58,7 @@ class RichDisplay(Display):
         self._empty = self._empty and not any(piece.text for piece in pieces)
         if self._colors:
             for piece in pieces:
-                text, style = self._printable.push(piece.text), STYLES[piece.tier]
+                text, style = self._printable.push(piece.text), STYLES[shade_of(piece)]
                 self._out.print(text, end="", style=style, markup=False, emoji=False, soft_wrap=True)
             return
         self._stream(self._printable.push("".join(piece.text for piece in pieces)))
@@ -82,9 +82,8 @@ class RichDisplay(Display):
         if stopped:
             self.note("[stopped]")
 
-    def legend(self, shares: Mapping[Tier, float]) -> None:
-        names = [f"■ {tier.value}" + (f" {shares[tier]:.0%}" if shares else "") for tier in Tier]
-        parts = [Text(name, style=STYLES[tier]) for name, tier in zip(names, Tier, strict=True)]
+    def legend(self, shares: Mapping[Shade, float]) -> None:
+        parts = [Text(f"■ {shade.value} {share:.0%}", style=STYLES[shade]) for shade, share in shares.items()]
         self._err.print(Text("  ").join(parts))
 
     def copy(self, text: str) -> None:

@@ -97,7 +97,7 @@ class BlockDecoder(ABC):
         `logits` is `[len(draft.tokens) + 1, n_vocab]`.
         """
         tokens = self.state.decided_by_full(draft.tokens, draft.proposals, logits)
-        return Block(tokens, [Tier.FULL] * len(tokens), logits)
+        return Block(tokens, [Tier.FULL] * len(tokens), logits, common_prefix(tokens, draft.tokens))
 
     def verify_at_once(self, draft: Draft) -> Block:
         """Let the full verifier check a draft that no other tier has seen, in one pass."""

@@ -134,4 +134,4 @@ class Escalation:
         accepted = kept + common_prefix(decided, rest)
         state.drafting.observe("slim" if self._case.slim_saw else "full", draft, accepted)
         tiers = [Tier.DRAFT] * kept + [Tier.DRAFT if i in lenient else Tier.FULL for i in range(len(decided))]
-        return Block(draft.tokens[:kept] + decided, tiers, logits[row - kept :])
+        return Block(draft.tokens[:kept] + decided, tiers, logits[row - kept :], accepted)

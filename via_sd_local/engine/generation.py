@@ -82,7 +82,7 @@ class Generation:
         state.watch.commit()
         state.text += tokens
         state.stats.emitted(len(tokens), confirmed=not block.tiers or block.tiers[-1] is Tier.FULL)
-        return Step(tuple(tokens), tuple(block.tiers[: len(tokens)]), reason)
+        return Step(tuple(tokens), tuple(block.tiers[: len(tokens)]), reason, min(block.drafted, len(tokens)))
 
     def _prefill(self) -> Block:
         """Decode the prompt as far as the cache does not hold it, always by the full model, and the first token."""

@@ -12,10 +12,11 @@ from ..text import Utf8Stream
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The text that one token completed, and the tier that decided the token."""
+    """The text that one token completed, the tier that decided the token, and whether it was drafted."""
 
     text: str
     tier: Tier
+    drafted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,8 @@ def text_steps(steps: Generator[Step, None, None], piece_of: Callable[[int], byt
     with closing(steps):
         for step in steps:
             pieces = tuple(
-                Piece(stream.push(piece_of(token)), tier) for token, tier in zip(step.tokens, step.tiers, strict=True)
+                Piece(stream.push(piece_of(token)), tier, number < step.drafted)
+                for number, (token, tier) in enumerate(zip(step.tokens, step.tiers, strict=True))
             )
             tier, finish_reason = step.tiers[-1] if step.tiers else tier, step.finish_reason
             yield TextStep(pieces, finish_reason)

@@ -6,6 +6,7 @@ import json
 
 from ..chat import Chat
 from ..report import report
+from ..shade import shades_of, shares_of
 from .command import Command
 
 
@@ -32,12 +33,15 @@ def _colors(chat: Chat, _argument: str) -> None:
     if not chat.colors:
         chat.display.note("(colours off)")
         return
-    chat.display.note("(colours on: draft tokens that the slim tier accepted, the slim tier's own, the full model's)")
-    if chat.dialogue.pieces:
+    dialogue = chat.dialogue
+    mode = dialogue.session.engine.policy.mode
+    meanings = [f"{shade.value}: {shade.meaning}" for shade in shades_of(mode)]
+    chat.display.note(f"(colours on; {', '.join(meanings)})")
+    if dialogue.pieces:
         chat.display.begin(colors=True)
-        chat.display.push(chat.dialogue.pieces)
+        chat.display.push(dialogue.pieces)
         chat.display.end()
-    chat.display.legend(chat.dialogue.shares())
+        chat.display.legend(shares_of(dialogue.pieces, mode))
 
 
 STATS = Command(
@@ -47,4 +51,4 @@ STATS = Command(
     _stats,
     lambda argument: [option for option in ("--json",) if option.startswith(argument)],
 )
-COLORS = Command("/colors", "", "colour tokens by the tier that decided them, on or off", _colors)
+COLORS = Command("/colors", "", "colour tokens by who decided them, and accepted drafts, on or off", _colors)

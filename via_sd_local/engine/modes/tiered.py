@@ -125,7 +125,7 @@ class TieredDecoder(BlockDecoder):
         state.stats.count_verdict(verdict)
         state.stats.assumed_rate = state.trust.rate
         kept = draft.tokens[: verdict.kept]
-        block = Block(kept, [Tier.DRAFT] * len(kept), slim)
+        block = Block(kept, [Tier.DRAFT] * len(kept), slim, len(kept))
         if verdict.sure:
             token = verdict.token
             probability = token_probability(state.sampler.processed(slim[len(kept)]), token)
