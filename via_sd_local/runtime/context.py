@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -77,6 +79,7 @@ class Context:
         self._handle: int | None = handle
         self._owned = owned
         self._n_vocab = model.n_vocab
+        self._row_types: dict[int, Any] = {}  # ctypes array types of so many rows of logits
         self._polls = False  # whether the abort callback that polls for Ctrl-C is installed
         self._tokens = Batch(n_batch)
         self._embeddings: Batch | None = None
@@ -169,9 +172,21 @@ class Context:
             return np.empty((0, self._n_vocab), np.float32)
         pointer = llama.llama_get_logits(handle)
         self.model.check_servers()  # the logits of a lost server are zeros
-        logits: Floats = np.ctypeslib.as_array(pointer, shape=(rows, self._n_vocab))
+        logits = self._view(pointer, rows)
         if np.isnan(logits[-1]).any():
             raise NativeError(f"{self.model.path.name} computes NaN at position {start}: the file may be damaged")
+        return logits
+
+    def _view(self, pointer: Any, rows: int) -> Floats:
+        """Return logits in llama.cpp's memory as an array `[rows, n_vocab]`.
+
+        `numpy.ctypeslib.as_array` creates a ctypes type at every call, which takes longer than all else here.
+        """
+        kind = self._row_types.get(rows)
+        if kind is None:
+            kind = self._row_types[rows] = ctypes.c_float * (rows * self._n_vocab)
+        buffer = kind.from_address(ctypes.addressof(pointer.contents))
+        logits: Floats = np.frombuffer(memoryview(buffer), np.float32).reshape(rows, self._n_vocab)
         return logits
 
     #

@@ -154,6 +154,8 @@ class TemperatureSampler:
 
     def fork(self, *, fresh: bool = False) -> TemperatureSampler:
         twin = copy(self)
+        if self.greedy:  # needs no random numbers, and spawning takes longer than copying
+            return twin
         twin._random = self._random.spawn(1)[0]
         if fresh:
             twin._noise = Noise(int(twin._random.integers(2**63)))
