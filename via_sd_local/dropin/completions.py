@@ -20,7 +20,7 @@ from .arguments import (
 )
 from .low_level import LowLevel
 from .original import Original
-from .pieces import Detokenizer
+from .overrides import is_overridden, warn_not_called
 from .prompt import read_prompt
 from .request import CompletionRequest
 from .responses import Envelope, usage_of
@@ -71,6 +71,7 @@ class Completions(LowLevel):
         runner = self._active_runner
         streams_usage = chat_completion.includes_usage(stream_options, stream)
         warn_without_effect(tfs_z=(tfs_z, 1.0))
+        warn_not_called(self, LowLevel, ("generate", "eval", "sample", "reset"), "create_completion")
         processors, criteria = read_callbacks(logits_processor, stopping_criteria)
         stops, stop_tokens = read_stops(stop)
         sampling = read_sampling(locals(), temperature=temperature, penalty_last_n=self.last_n_tokens_size)
@@ -87,7 +88,9 @@ class Completions(LowLevel):
                 read_logprobs(logprobs),
                 echo,
                 read_whole("seed", seed),
-                Detokenizer(runner.model, self.tokenizer_),
+                self._detokenizer,
+                self.load_state if is_overridden(self, LowLevel, "load_state") else None,
+                self.save_state if is_overridden(self, LowLevel, "save_state") else None,
             )
         runner.check(request)
         envelope = Envelope(model or self.model_path, logprobs=logprobs is not None, streams_usage=streams_usage)

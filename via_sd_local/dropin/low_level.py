@@ -10,6 +10,7 @@ from .arguments import read_callbacks, read_sampling, warn_without_effect
 from .closed import close_off
 from .context_view import ContextView
 from .original import LlamaState
+from .overrides import is_overridden, warn_not_called
 from .pieces import Detokenizer
 
 __all__ = ["LowLevel"]
@@ -62,12 +63,13 @@ class LowLevel(ContextView):
         continues the tokens in the context. Raises ValueError or TypeError for invalid arguments.
         """
         warn_without_effect(tfs_z=(tfs_z, 1.0), penalize_nl=(penalize_nl, True))
+        warn_not_called(self, LowLevel, ("eval", "sample", "reset"), "generate")
         processors, criteria = read_callbacks(logits_processor, stopping_criteria)
         sampling = read_sampling(locals(), temperature=temp, penalty_last_n=self.last_n_tokens_size)
         runner = self._active_runner
         before = [] if reset else self._input_ids.tolist()
         text = [*before, *map(int, tokens)]
-        yield from runner.tokens(text, sampling, processors, criteria, Detokenizer(runner.model, self.tokenizer_))
+        yield from runner.tokens(text, sampling, processors, criteria, self._detokenizer)
 
     def reset(self) -> None:
         """Empty the context."""
@@ -90,6 +92,12 @@ class LowLevel(ContextView):
             if self._runner is None:
                 return super().detokenize(tokens, prev_tokens, special)
             return Detokenizer(self._runner.model, self.tokenizer_).detokenize(tokens, prev_tokens, special)
+
+    @property
+    def _detokenizer(self) -> Detokenizer:
+        """What turns the tokens of an answer into text: this object's `detokenize` if it is overridden."""
+        overridden = is_overridden(self, LowLevel, "detokenize")
+        return Detokenizer(self._active_runner.model, self if overridden else self.tokenizer_)
 
     #
     # states

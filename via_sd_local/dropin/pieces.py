@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from ..runtime.model import Model
 from ..text import Utf8Stream
-from .original import BaseLlamaTokenizer, LlamaTokenizer
+from .original import LlamaTokenizer
 
 _REPLACEMENT = "\ufffd"  # what a tokenizer shows for bytes of an incomplete character
 _WINDOW = 8  # tokens of context for a user's tokenizer, and the most tokens that one character may take
+
+
+class Tokenizer(Protocol):
+    """The part of a llama-cpp-python tokenizer that turns tokens into text; a `Llama` has it, too."""
+
+    def detokenize(self, tokens: list[int], prev_tokens: list[int] | None = None, special: bool = False) -> bytes:
+        """Return the bytes of tokens that follow `prev_tokens`."""
+        ...
 
 
 class Pieces(Protocol):
@@ -41,9 +50,9 @@ class VocabularyPieces:
 
 
 class TokenizerPieces:
-    """Decodes with a llama-cpp-python tokenizer, which sees the last 8 tokens only, so that the time stays linear."""
+    """Decodes with a user's tokenizer, which sees the last 8 tokens only, so that the time stays linear."""
 
-    def __init__(self, tokenizer: BaseLlamaTokenizer, before: Sequence[int]) -> None:
+    def __init__(self, tokenizer: Tokenizer, before: Sequence[int]) -> None:
         """Continue the text of the tokens `before`."""
         self._tokenizer = tokenizer
         self._decoded = list(before[-_WINDOW:])
@@ -51,8 +60,10 @@ class TokenizerPieces:
 
     def push(self, token: int) -> str:
         self._pending.append(token)
-        text = self._tokenizer.detokenize(self._pending, prev_tokens=self._decoded).decode("utf-8", "ignore")
-        if text.endswith(_REPLACEMENT) and len(self._pending) < _WINDOW:
+        decoder = codecs.getincrementaldecoder("utf-8")("ignore")
+        text = decoder.decode(self._tokenizer.detokenize(self._pending, prev_tokens=self._decoded))
+        has_more, _ = decoder.getstate()  # bytes of an incomplete character
+        if (has_more or text.endswith(_REPLACEMENT)) and len(self._pending) < _WINDOW:
             return ""
         self._decoded, self._pending = (self._decoded + self._pending)[-_WINDOW:], []
         return text
@@ -66,7 +77,7 @@ class Detokenizer:
     """Turns the tokens of one `Llama` into text, with its tokenizer or, where that is the model's own, faster."""
 
     model: Model
-    tokenizer: BaseLlamaTokenizer
+    tokenizer: Tokenizer
 
     @property
     def uses_vocabulary(self) -> bool:

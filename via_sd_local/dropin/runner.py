@@ -14,6 +14,7 @@ from ..engine.watch import Watcher
 from ..sampling.params import LogitsProcessor, SamplingParams
 from ..session.session import Session
 from ..tiers.cache import common_prefix
+from .original import LlamaState
 from .pieces import Detokenizer
 from .request import CompletionRequest
 from .seeds import SeedSource
@@ -76,7 +77,7 @@ class Runner:
         try:
             self.turns.begin(turn)
             self.shared.synchronise()
-            self._restore(text)
+            self._restore(turn, request)
             watcher = self._watcher(request)
             sampling = replace(request.sampling, seed=self._seeds.for_call(request.seed))
             steps = self._steps(request.prompt.tokens, sampling, request.processors, watcher, request.max_tokens)
@@ -94,7 +95,7 @@ class Runner:
                 deltas.append(TextDelta(request.prompt.appended))
             self.shared.settle(len(text))
             if self._states.store is not None:
-                self._states.store[text] = self.shared.save(self._seeds.seed)
+                self._states.store[text] = self._save(turn, request)
             last = AnswerStep(deltas, "stop" if watcher.stopped else step.finish_reason, self.stats)
         finally:
             self._end(turn, len(text))
@@ -182,11 +183,24 @@ class Runner:
             if is_mine:
                 self.shared.settle(n_text)
 
-    def _restore(self, prompt: Sequence[int]) -> None:
+    def _restore(self, turn: Turn, request: CompletionRequest) -> None:
         """Load a state of the user's cache if it covers more of the prompt than the context does."""
+        prompt = request.prompt.tokens
         state = self._states.find(prompt, common_prefix(self.shared.verifier.cells, prompt))
-        if state is not None:
+        if state is None:
+            return
+        if request.load_state is None:
             self.shared.restore(state)
+            return
+        with turn.nesting():
+            request.load_state(state)
+
+    def _save(self, turn: Turn, request: CompletionRequest) -> LlamaState:
+        """Return the state of the context, for the user's cache."""
+        if request.save_state is None:
+            return self.shared.save(self._seeds.seed)
+        with turn.nesting():
+            return request.save_state()
 
     #
     # watchers

@@ -26,6 +26,15 @@ class Turn:
     running: bool = False
     paused_at: float = 0.0
 
+    @contextmanager
+    def nesting(self) -> Iterator[None]:
+        """Permit short turns of the same thread within this one, for a while."""
+        self.nests = True
+        try:
+            yield
+        finally:
+            self.nests = False
+
 
 class Turns:
     """Hands out turns, one at a time, in the order of the calls.
