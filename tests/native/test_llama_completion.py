@@ -255,6 +255,19 @@ def test_a_json_schema_is_enforced_in_chats(make: Make) -> None:
             llm.create_chat_completion([{"role": "user", "content": "hi"}], response_format=wrong)
 
 
+@pytest.mark.parametrize("has_own_handler", [False, True])
+def test_a_json_schema_that_a_grammar_cannot_enforce_is_refused_in_chats(make: Make, has_own_handler: bool) -> None:
+    handler = (lambda **_arguments: pytest.fail("called")) if has_own_handler else None
+    llm = make(chat_handler=handler)
+    schema = {"type": "object", "properties": {"n": {"type": "integer", "multipleOf": 5}}}
+    for form in (
+        {"type": "json_object", "schema": schema},
+        {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}},
+    ):
+        with pytest.raises(ValueError, match=r"response_format: .*multipleOf"):
+            llm.create_chat_completion([{"role": "user", "content": "hi"}], response_format=form)
+
+
 def test_every_process_has_a_random_seed_of_its_own(tiny_path: Path) -> None:
     code = (
         "import sys; from via_sd_local import Llama; llm = Llama(sys.argv[1], n_ctx=64, n_threads=1, verbose=False);"

@@ -82,6 +82,49 @@ def test_a_number_that_is_a_text_is_refused_by_its_name(make: Make, name: str) -
     assert llm(PROMPT, max_tokens=2.0, seed=np.int64(3))["usage"]["completion_tokens"] <= 2
 
 
+def test_a_prompt_or_a_stop_in_bytes_is_not_taken_for_token_ids(make: Make) -> None:
+    llm = make()
+    for wrong in (b"some text", bytearray(b"x"), [1.5], [None]):
+        with pytest.raises(TypeError, match="it must be a string or a list of token ids"):
+            llm(wrong)
+    for call in (llm.eval, lambda tokens: next(llm.generate(tokens))):
+        for wrong in (b"some text", "some text", [1.5]):
+            with pytest.raises(TypeError, match="a list of token ids"):
+                call(wrong)
+    for wrong in (b"x", [b"x"]):
+        with pytest.raises(TypeError, match="stop contains b'x'"):
+            llm(PROMPT, stop=wrong)
+    assert llm(np.array([1, 5]), max_tokens=1)["usage"]["prompt_tokens"] == 2
+
+
+def test_prompts_use_the_threads_of_the_answer_unless_others_are_given(make: Make, tiny_path: Path) -> None:
+    llm = Llama(str(tiny_path), n_threads=1, n_ctx=64, verbose=False)
+    assert (llm.context_params.n_threads, llm.context_params.n_threads_batch) == (1, 1)
+    llm.close()
+    llm = make(n_threads=1, n_threads_batch=2)
+    assert (llm.context_params.n_threads, llm.context_params.n_threads_batch) == (1, 2)
+
+
+def test_settings_that_are_none_are_the_defaults(make: Make) -> None:
+    llm = make()
+    names = ("temperature", "top_k", "top_p", "min_p", "typical_p", "repeat_penalty", "mirostat_mode", "mirostat_tau")
+    missing: dict[str, Any] = dict.fromkeys(names)
+    assert text_of(llm(PROMPT, seed=1, **missing)) == text_of(llm(PROMPT, seed=1))
+    messages = [{"role": "user", "content": "hi"}]
+    contents = [
+        llm.create_chat_completion(messages, seed=1, max_tokens=9, **given)["choices"][0]["message"]["content"]
+        for given in ({}, {**missing, "stop": None, "tools": None, "response_format": None})
+    ]
+    assert contents[0] == contents[1]
+
+
+def test_a_bias_on_a_token_that_does_not_exist_has_no_effect(make: Make) -> None:
+    llm = make()
+    assert text_of(llm(PROMPT, **GREEDY, logit_bias={100_000: 5.0, "-1": 50.0})) == text_of(llm(PROMPT, **GREEDY))
+    with pytest.raises(TypeError, match=r"logit_bias is .*must map token ids to numbers"):
+        llm(PROMPT, logit_bias={"the": 1.0})
+
+
 def test_numbers_that_are_not_whole_and_biases_that_are_no_table_are_refused(make: Make) -> None:
     llm = make()
     with pytest.raises(TypeError, match=r"top_k is 1\.5; it must be a whole number"):
@@ -110,9 +153,32 @@ def test_a_draft_of_another_vocabulary_is_refused(make: Make, tmp_path: Path) ->
         make(draft_model_path=str(other))
 
 
+@pytest.mark.parametrize("kind", [str, Path])
+def test_files_that_do_not_exist_are_named(make: Make, tmp_path: Path, tiny_path: Path, kind: Any) -> None:
+    for error in (ValueError, ModelError):  # llama-cpp-python's, and ours
+        with pytest.raises(error, match=r"^model_path: .*none\.gguf does not exist"):
+            Llama(kind(tmp_path / "none.gguf"), verbose=False)
+        with pytest.raises(error, match=r"^draft_model_path: .*none\.gguf does not exist"):
+            make(draft_model_path=kind(tmp_path / "none.gguf"))
+    for name in ("model_path", "draft_model_path"):
+        with pytest.raises(TypeError, match=f"{name} is 5; it must be a path"):
+            Llama(**{"model_path": str(tiny_path), name: 5})
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_tilde_is_the_home_folder_in_every_path(
+    make: Make, tiny_path: Path, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tiny_path.parent))
+    path = kind("~/tiny.gguf")
+    llm = make(path, draft_model_path=path)
+    assert llm.model_path == str(tiny_path)
+    assert text_of(llm(PROMPT, **GREEDY)) == text_of(make()(PROMPT, **GREEDY))
+    with pytest.raises(ModelError, match=r"tiny\.gguf: this is no LoRA adapter"):
+        make(lora_path=path)
+
+
 def test_files_that_cannot_be_loaded_are_value_errors_with_a_reason(make: Make, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="Model path does not exist"):
-        make(tmp_path / "none.gguf")
     with pytest.raises(ValueError, match="not within the file bounds"):
         make(tiny.write_truncated(tmp_path / "cut.gguf", dropin.LLAMA))
 
@@ -120,7 +186,7 @@ def test_files_that_cannot_be_loaded_are_value_errors_with_a_reason(make: Make, 
 def test_an_argument_that_nobody_knows_is_mentioned(make: Make) -> None:
     with pytest.warns(RuntimeWarning, match="does not know the argument 'n_contxt'"):
         make(n_contxt=512)
-    make(f16_kv=True)  # the LangChain wrapper still passes this
+    make(f16_kv=True, device="cpu", rpc_servers=None)  # LangChain's and llama_cpp.server's wrappers pass these
 
 
 def test_a_vocabulary_alone_can_tokenize(make: Make) -> None:

@@ -1,4 +1,4 @@
-"""Methods of `Llama` that users override: they are called as in llama-cpp-python, or a warning says that they are not."""
+"""Methods of `Llama` that users override are called as in llama-cpp-python, or a warning says that they are not."""
 
 from __future__ import annotations
 

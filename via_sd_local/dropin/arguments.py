@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+import operator
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
 from ..sampling.params import LogitsProcessor, SamplingParams
+from .original import Original
 from .text_watcher import Criterion
 
 # the arguments that `create_completion` and `generate` share, besides the temperature
@@ -23,41 +26,62 @@ _NUMBERS = (
     "mirostat_tau",
     "mirostat_eta",
 )
+# what a setting is where a client passes None
+_DEFAULTS = {name: given.default for name, given in inspect.signature(Original.create_completion).parameters.items()}
 _TRUNCATION = ("top_p", "min_p", "typical_p", "mirostat_mode", "mirostat_tau", "mirostat_eta")
 _PENALTIES = ("repeat_penalty", "frequency_penalty", "presence_penalty")
 
 
-def read_sampling(arguments: Mapping[str, Any], *, temperature: float, penalty_last_n: int) -> SamplingParams:
+def read_sampling(
+    arguments: Mapping[str, Any], *, temperature: float | None, penalty_last_n: int, n_vocab: int
+) -> SamplingParams:
     """Read the sampler settings of a call from its arguments by name, which may include others.
 
-    `penalty_last_n` is the window of the penalties in tokens. As in llama-cpp-python, a temperature below 0 draws
-    from the whole vocabulary at temperature 1. Raises TypeError for values that are not numbers, ValueError for
-    numbers out of range.
+    `penalty_last_n` is the window of the penalties in tokens. None stands for the default of `create_completion`. As
+    in llama-cpp-python, a temperature below 0 draws from the whole vocabulary at temperature 1, and a bias on a token
+    that does not exist (`n_vocab` or larger) has no effect. Raises TypeError for values that are not numbers,
+    ValueError for numbers out of range.
     """
     numbers = {"temperature": temperature, **{name: arguments[name] for name in _NUMBERS}}
+    numbers = {name: _DEFAULTS[name] if value is None else value for name, value in numbers.items()}
     for name, value in {**numbers, "penalty_last_n": penalty_last_n}.items():
         if not isinstance(value, Real):
             raise TypeError(f"{name} is {value!r}; it must be a number")
     common: dict[str, Any] = {
-        **{name: arguments[name] for name in _PENALTIES},
+        **{name: numbers[name] for name in _PENALTIES},
         "penalty_last_n": max(penalty_last_n, 0),
-        "logit_bias": _read_logit_bias(arguments.get("logit_bias")),
+        "logit_bias": _read_logit_bias(arguments.get("logit_bias"), n_vocab),
         "grammar": read_grammar(arguments["grammar"]),
     }
+    temperature = numbers["temperature"]
     if temperature < 0:
         return SamplingParams(temperature=1.0, **common)
     return SamplingParams(
         temperature=temperature,
-        top_k=max(read_whole("top_k", arguments["top_k"]) or 0, 0),
-        **{name: arguments[name] for name in _TRUNCATION},
+        top_k=max(read_whole("top_k", numbers["top_k"]) or 0, 0),
+        **{name: numbers[name] for name in _TRUNCATION},
         **common,
     )
 
 
-def _read_logit_bias(logit_bias: Mapping[Any, float] | None) -> tuple[tuple[int, float], ...]:
-    if logit_bias is not None and not isinstance(logit_bias, Mapping):
-        raise TypeError(f"logit_bias is {logit_bias!r}; it must map token ids to numbers")
-    return tuple((int(token), float(bias)) for token, bias in (logit_bias or {}).items())
+def _read_logit_bias(logit_bias: Mapping[Any, float] | None, n_vocab: int) -> tuple[tuple[int, float], ...]:
+    if logit_bias is None:
+        return ()
+    try:
+        pairs = [(int(token), float(bias)) for token, bias in logit_bias.items()]
+    except (AttributeError, TypeError, ValueError):
+        raise TypeError(f"logit_bias is {logit_bias!r:.80}; it must map token ids to numbers") from None
+    return tuple((token, bias) for token, bias in pairs if 0 <= token < n_vocab)
+
+
+def read_token_ids(tokens: Iterable[Any]) -> list[int]:
+    """Return token ids as integers; TypeError for a text, for bytes, and for numbers that are not whole."""
+    if isinstance(tokens, (str, bytes, bytearray, memoryview)):
+        raise TypeError(f"tokens are {tokens!r:.80}; they must be a list of token ids (`tokenize` makes one of bytes)")
+    try:
+        return [operator.index(token) for token in tokens]
+    except TypeError:
+        raise TypeError(f"tokens are {tokens!r:.80}; they must be a list of token ids") from None
 
 
 def read_grammar(grammar: Any) -> str | None:
@@ -72,7 +96,7 @@ def read_grammar(grammar: Any) -> str | None:
 
 def read_stops(stop: Any) -> tuple[tuple[str, ...], frozenset[int]]:
     """Split a string, a token id, or a list of both into stop strings and stop tokens; drop empty strings."""
-    items = [] if stop is None else [stop] if isinstance(stop, (str, Integral)) else list(stop)
+    items = [] if stop is None else [stop] if isinstance(stop, (str, bytes, Integral)) else list(stop)
     for item in items:
         if isinstance(item, bool) or not isinstance(item, (str, Integral)):
             raise TypeError(f"stop contains {item!r}; it must be strings or token ids")

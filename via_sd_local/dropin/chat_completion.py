@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from ..binding import import_llama_cpp
+from ..sampling.json_schema import to_gbnf
 from .original import Original
 
 # usages of the completions that the current chat completion has run
@@ -58,20 +59,44 @@ def total(usages: list[dict[str, Any]]) -> dict[str, Any]:
     return {**summed, "via_sd": usages[-1]["via_sd"]} if usages else summed
 
 
-def read_response_format(response_format: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Convert OpenAI's `json_schema` to llama-cpp-python's `json_object` with a schema; ValueError for other types."""
+def apply_response_format(arguments: dict[str, Any], *, to_grammar: bool) -> None:
+    """Replace the argument `response_format`, if there is one, by the grammar that enforces it.
+
+    Without `to_grammar` it stays, for a chat handler of the user's own, in llama-cpp-python's form: `json_object` with
+    a schema. Raises ValueError for an unknown type, and for a schema with a keyword that a grammar cannot enforce.
+    """
+    response_format = arguments.get("response_format")
     if response_format is None:
+        return
+    schema = _read_schema(response_format)
+    if schema is None:
+        return
+    try:
+        grammar = to_gbnf(schema)
+    except ValueError as error:
+        raise ValueError(f"response_format: {error}") from None
+    if to_grammar:
+        del arguments["response_format"]
+        arguments["grammar"] = grammar
+    elif response_format["type"] == "json_schema":
+        arguments["response_format"] = {"type": "json_object", "schema": schema}
+
+
+def _read_schema(response_format: Any) -> Mapping[str, Any] | str | None:
+    """Return the JSON schema of a response format, None for free text; ValueError for other types."""
+    kind = response_format.get("type") if isinstance(response_format, Mapping) else None
+    if kind == "text":
         return None
-    kind = response_format.get("type")
-    if kind == "json_schema":
-        body = response_format.get("json_schema")
-        schema = body.get("schema") if isinstance(body, Mapping) else None
-        if not isinstance(schema, Mapping):
-            raise ValueError('response_format of type json_schema needs {"json_schema": {"schema": {…}}}')
-        return {"type": "json_object", "schema": schema}
-    if kind not in ("text", "json_object"):
+    if kind == "json_object":
+        schema = response_format.get("schema")
+        return {"type": "object"} if schema is None else schema
+    if kind != "json_schema":
         raise ValueError(f"response_format has type {kind!r}; it must be text, json_object or json_schema")
-    return response_format
+    body = response_format.get("json_schema")
+    schema = body.get("schema") if isinstance(body, Mapping) else None
+    if not isinstance(schema, Mapping):
+        raise ValueError('response_format of type json_schema needs {"json_schema": {"schema": {…}}}')
+    return schema
 
 
 def includes_usage(stream_options: Mapping[str, Any] | None, stream: bool) -> bool:

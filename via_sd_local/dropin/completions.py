@@ -74,7 +74,9 @@ class Completions(LowLevel):
         warn_not_called(self, LowLevel, ("generate", "eval", "sample", "reset"), "create_completion")
         processors, criteria = read_callbacks(logits_processor, stopping_criteria)
         stops, stop_tokens = read_stops(stop)
-        sampling = read_sampling(locals(), temperature=temperature, penalty_last_n=self.last_n_tokens_size)
+        sampling = read_sampling(
+            locals(), temperature=temperature, penalty_last_n=self.last_n_tokens_size, n_vocab=self.n_vocab()
+        )
         with self._turns.using():
             make_sampler(runner.model, sampling).close()  # a grammar that does not parse is an error at the call
             request = CompletionRequest(
@@ -134,7 +136,8 @@ class Completions(LowLevel):
                 f'messages is {messages!r:.80}; it must be a list like [{{"role": "user", "content": "…"}}]'
             )
         del arguments["self"]
-        arguments["response_format"] = chat_completion.read_response_format(arguments.get("response_format"))
+        arguments = {name: value for name, value in arguments.items() if value is not None}  # None is the default
+        chat_completion.apply_response_format(arguments, to_grammar=self.chat_handler is None)
         if arguments.get("logprobs") and arguments.get("top_logprobs") is None:
             arguments["top_logprobs"] = 0
         if chat_completion.includes_usage(stream_options, arguments.get("stream", False)):

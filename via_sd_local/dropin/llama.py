@@ -9,7 +9,6 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from ..catalog import lookup
 from ..errors import ModelError
 from ..interrupts import interrupts_after
 from ..native_log import take_errors
@@ -22,13 +21,15 @@ from .engine_loading import generates_text, open_session
 from .load_plan import plans_of
 from .options import TierOptions
 from .original import Original
+from .paths import model_file, path_text
 from .pretrained import fetch
 from .runner import Runner
 from .seeds import RANDOM_SEED
 from .shared_context import SharedContext
 from .verbose import show_log
 
-_OBSOLETE = {"f16_kv", "n_parts", "low_vram", "mul_mat_q", "n_gqa", "rms_norm_eps"}  # wrappers still pass these
+# wrappers pass these, and the original has no use for them either
+_OBSOLETE = {"device", "f16_kv", "low_vram", "mul_mat_q", "n_gqa", "n_parts", "rms_norm_eps"}
 
 
 class Llama(Completions):
@@ -40,9 +41,9 @@ class Llama(Completions):
 
     def __init__(
         self,
-        model_path: str,
+        model_path: str | os.PathLike[str],
         *,
-        draft_model_path: str | None = None,
+        draft_model_path: str | os.PathLike[str] | None = None,
         drafter: str | Drafter = "auto",
         mode: str = "auto",
         profile: str | None = "auto",
@@ -86,8 +87,13 @@ class Llama(Completions):
         **original
             llama-cpp-python's other arguments.
         """
+        path = model_file("model_path", model_path)
+        draft_path = None if draft_model_path is None else model_file("draft_model_path", draft_model_path)
+        for name in ("lora_path", "lora_base"):
+            if original.get(name) is not None:
+                original[name] = path_text(name, original[name])
         self._options = TierOptions(
-            draft_model_path=draft_model_path,
+            draft_model_path=draft_path,
             drafter=drafter,
             mode=mode,
             profile=profile,
@@ -100,8 +106,8 @@ class Llama(Completions):
             draft_n_threads=draft_n_threads,
             check_memory=check_memory,
         )
-        unknown = set(original) - set(inspect.signature(Original.__init__).parameters) - _OBSOLETE
-        if unknown:
+        known = set(inspect.signature(Original.__init__).parameters) | _OBSOLETE
+        if unknown := {name for name, value in original.items() if value is not None} - known:
             warnings.warn(f"Llama does not know the argument {min(unknown)!r}", RuntimeWarning, stacklevel=2)
         n_ctx = read_whole("n_ctx", original.get("n_ctx"))
         if n_ctx is not None and n_ctx < 0:
@@ -110,9 +116,10 @@ class Llama(Completions):
             )
         self._options.check(draft_model)
         show_log(verbose)
-        path = _path_of(model_path)
+        if original.get("n_threads_batch") is None:
+            original["n_threads_batch"] = original.get("n_threads")
         if check_memory:
-            refuse_too_large(plans_of(path, original, draft_model_path, draft_n_gpu_layers))
+            refuse_too_large(plans_of(path, original, draft_path, draft_n_gpu_layers))
         try:
             with interrupts_after():
                 self._load_original(path, verbose, original)
@@ -182,13 +189,6 @@ class Llama(Completions):
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
         return {**state, **self._options.to_arguments()}
-
-
-def _path_of(model: str) -> str:
-    """Return the file of a path, or of a catalogue name."""
-    if not Path(model).exists() and lookup.is_known(model):
-        return str(lookup.resolve(model))
-    return str(model)
 
 
 def install() -> None:

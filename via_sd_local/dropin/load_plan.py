@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..catalog.lookup import resolve
 from ..runtime.context import N_BATCH
 from ..runtime.footprint import LoadPlan, has_devices_with_memory, plan_of
 from ..runtime.placement import CACHE_TYPES, DEFAULT, Placement
@@ -21,7 +20,7 @@ def plans_of(
 ) -> list[LoadPlan]:
     """Return the plan of the model, and of the draft model if there is one, over a context of the same length.
 
-    `original` holds llama-cpp-python's arguments.
+    Both are files. `original` holds llama-cpp-python's arguments.
     """
     arguments = {**_DEFAULTS, **original}
     if arguments["vocab_only"]:
@@ -44,4 +43,4 @@ def plans_of(
         return [verifier]
     layers = verifier.n_gpu_layers if draft_n_gpu_layers is None else draft_n_gpu_layers
     placement = DEFAULT if layers < 0 else Placement(n_gpu_layers=layers)
-    return [verifier, plan_of(resolve(draft), placement, n_ctx, N_BATCH)]
+    return [verifier, plan_of(Path(draft), placement, n_ctx, N_BATCH)]

@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from ..binding import llama
-from .arguments import read_callbacks, read_sampling, warn_without_effect
+from .arguments import read_callbacks, read_sampling, read_token_ids, warn_without_effect
 from .closed import close_off
 from .context_view import ContextView
 from .original import LlamaState
@@ -26,7 +26,7 @@ class LowLevel(ContextView):
     def eval(self, tokens: Sequence[int]) -> None:
         """Decode tokens after those in the context; ValueError for tokens that do not fit or do not exist."""
         runner = self._active_runner
-        token_ids = [int(token) for token in tokens]
+        token_ids = read_token_ids(tokens)
         with self._turns.taken():
             runner.shared.evaluate(token_ids)
 
@@ -65,10 +65,12 @@ class LowLevel(ContextView):
         warn_without_effect(tfs_z=(tfs_z, 1.0), penalize_nl=(penalize_nl, True))
         warn_not_called(self, LowLevel, ("eval", "sample", "reset"), "generate")
         processors, criteria = read_callbacks(logits_processor, stopping_criteria)
-        sampling = read_sampling(locals(), temperature=temp, penalty_last_n=self.last_n_tokens_size)
+        sampling = read_sampling(
+            locals(), temperature=temp, penalty_last_n=self.last_n_tokens_size, n_vocab=self.n_vocab()
+        )
         runner = self._active_runner
         before = [] if reset else self._input_ids.tolist()
-        text = [*before, *map(int, tokens)]
+        text = [*before, *read_token_ids(tokens)]
         yield from runner.tokens(text, sampling, processors, criteria, self._detokenizer)
 
     def reset(self) -> None:

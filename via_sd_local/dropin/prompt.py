@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..binding import llama
+from .arguments import read_token_ids
 from .original import Original
 
 
@@ -45,8 +46,8 @@ def read_prompt(llm: Original, prompt: str | Sequence[int], suffix: str | None) 
 
 def _token_ids(prompt: Sequence[int]) -> list[int]:
     try:
-        return [int(token) for token in prompt]
-    except (TypeError, ValueError):
+        return read_token_ids(prompt)
+    except TypeError:
         raise TypeError(f"the prompt is {prompt!r:.80}; it must be a string or a list of token ids") from None
 
 
