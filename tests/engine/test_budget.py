@@ -176,11 +176,11 @@ def test_samples_are_never_let_through() -> None:
 #
 
 
-def engine(wrong: dict[int, int], share: float | None, **policy: Any) -> Engine:
+def engine(wrong: dict[int, int], share: float | None, mode: Mode = Mode.TIERED, **policy: Any) -> Engine:
     """The full tier counts, the drafter is wrong where said, and drafts of 3 go to the full tier at once."""
     drafter = fakes.scripted({**{n: COUNT[n] for n in range(400)}, **wrong})
-    verifier = fakes.fake_verifier(fakes.Script(COUNT), n_ctx=512)
-    one = Engine(verifier, drafter, Policy(Mode.TIERED, None, JointRule(0.5, 0.5), max_deviation=share, **policy))
+    verifier = fakes.fake_verifier(fakes.Script(COUNT), n_ctx=512, mask="2" if mode.uses_slim_tier else None)
+    one = Engine(verifier, drafter, Policy(mode, None, JointRule(0.5, 0.5), max_deviation=share, **policy))
     assert one.pace is not None
     one.pace.next_length = lambda room, *_: min(room, 3)  # type: ignore[method-assign]
     one.pace.choose_route = lambda *_: "full"  # type: ignore[method-assign]
@@ -202,14 +202,46 @@ def test_tiered_keeps_wrong_drafts_within_its_budget_and_counts_them(monkeypatch
     tokens, tiers = run(one, 300)
     wrong = [i for i, token in enumerate(tokens) if token != COUNT[3 + i]]
     assert 20 < len(wrong) <= 30
-    assert one.stats.deviations == {"A": 0, "B": 0, "C": len(wrong)}
-    assert one.stats.deviation == pytest.approx(len(wrong) / 300)
+    assert one.stats.deviations == {"A": 0, "B": 0}
+    assert one.stats.lenient == len(wrong)
+    assert one.stats.deviation == one.stats.lenient_deviation == pytest.approx(len(wrong) / 300)
     assert [tiers[i] for i in wrong] == [Tier.DRAFT] * len(wrong)
     assert tiers.count(Tier.DRAFT) == len(wrong)
     assert one.stats.tightened == 0
     strict = engine(WRONG, 0.0)
     assert run(strict, 300)[0] == COUNT[3:303]
     assert strict.stats.passes["full"].calls > one.stats.passes["full"].calls
+
+
+def test_lenience_needs_no_slim_tier(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a mask the full model lets as many tokens through as in tiered where that sends everything to it."""
+    monkeypatch.setattr("via_sd_local.engine.budget._WORST", 0.001)
+    lenient, tiered = engine(WRONG, 0.1, Mode.LENIENT), engine(WRONG, 0.1)
+    tokens, tiers = run(lenient, 300)
+    wrong = [i for i, token in enumerate(tokens) if token != COUNT[3 + i]]
+    assert 20 < len(wrong) <= 0.1 * 300 + 2
+    assert [i for i, tier in enumerate(tiers) if tier is Tier.DRAFT] == wrong
+    assert lenient.stats.lenient == len(wrong)
+    assert lenient.stats.lenient_deviation == lenient.stats.deviation == pytest.approx(len(wrong) / 300)
+    assert lenient.stats.slim_deviation is None
+    assert lenient.stats.passes["slim"].calls == 0
+    run(tiered, 300)
+    assert tiered.stats.lenient == len(wrong)
+    assert run(engine(WRONG, 0.0, Mode.LENIENT), 300)[0] == COUNT[3:303]
+
+
+def test_tiered_says_so_if_it_never_asked_the_slim_tier() -> None:
+    one = engine(WRONG, 0.1)
+    run(one, 60)
+    assert one.why_no_slim == "it would cost more than it saves here"
+    run(one, 6)
+    assert one.why_no_slim is None  # too short to tell
+    broke = engine(WRONG, 0.0)
+    run(broke, 60)
+    assert broke.why_no_slim == "its deviations would overdraw the budget"
+    sd = engine(WRONG, None, Mode.LENIENT)
+    run(sd, 60)
+    assert sd.why_no_slim is None
 
 
 def test_tokens_far_from_the_best_are_not_let_through() -> None:

@@ -219,10 +219,16 @@ def stats_of(mode: str, tokens: int, **counters: Any) -> Stats:
         ),
         (stats_of("sd", 15), 10.0, "[15 tokens, 7.0 tokens/s, context 25/99]"),  # too short to compare
         (
-            stats_of("tiered", 41, regions={"A": 30, "B": 0, "C": 0, "bonus": 0}, audited={"A": 20, "B": 0}),
+            stats_of("tiered", 41, regions={"A": 30, "B": 0, "C": 0, "bonus": 0}, audited={"A": 20, "B": 0, "C": 0}),
             None,
             "[41 tokens, 20.0 tokens/s, draft 70% slim 5% full 25%, lossy: about 0.0% of tokens are not the full "
-            "model's choice, by audit, context 51/99]",
+            "model's choice (0.0% by the slim tier, as audits estimate), context 51/99]",
+        ),
+        (
+            stats_of("lenient", 41, drafted=40, accepted=30, audited={"A": 0, "B": 0, "C": 41}, lenient=2),
+            None,
+            "[41 tokens, 20.0 tokens/s, 75% of 40 drafted tokens accepted, lossy: about 4.9% of tokens are not the "
+            "full model's choice (4.9% by lenience), context 51/99]",
         ),
         (
             stats_of("tiered", 41),

@@ -50,4 +50,7 @@ def test_a_lossy_answer_tells_tiers_and_audits() -> None:
     assert rows["audits"] == "none yet"
     stats.audited["A"], stats.deviations["A"] = 20, 2
     rows = dict(line.split(maxsplit=1) for line in report(stats, shares, 512))
-    assert rows["audits"] == "20 tokens seen by the full model; about 7.5% of the answer are not its choice"
+    assert rows["audits"] == "20 tokens of the slim tier seen by the full model; 2 of them are not its choice"
+    assert rows["lossy"].endswith(
+        "of tokens are not the full model's choice (5.0% by the slim tier, as audits estimate)"
+    )

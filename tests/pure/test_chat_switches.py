@@ -36,6 +36,17 @@ def test_a_mode_takes_only_what_it_has_a_use_for() -> None:
     assert after(("mode", "auto")) == Settings("big", mode="plain", drafter="none")
 
 
+def test_lenient_takes_a_budget_and_no_mask() -> None:
+    lenient = Settings("big", draft="small", mode="lenient", max_deviation=0.1)
+    assert after(("mode", "lenient", "0.1"), draft="small", mode="sd") == lenient
+    assert after(("mode", "lenient"), **TIERED) == Settings("big", draft="small", mode="lenient", max_deviation=0.02)
+    assert after(("mode", "lenient", "0.1"), ("mode", "tiered"), **TIERED).max_deviation == 0.1
+    with pytest.raises(ValueError, match=r"needs a budget of deviations; e\.g\. /mode lenient 0.05"):
+        after(("mode", "lenient"), draft="small")
+    with pytest.raises(ValueError, match="the budget is '12-17'; it must be a share"):
+        after(("mode", "lenient", "12-17"), draft="small")
+
+
 def test_without_profiles_auto_is_the_usual_mode() -> None:
     start = TIERED | {"profile": None}
     assert after(("mode", "auto"), **start) == Settings("big", draft="small", mode="sd", profile=None)
@@ -64,7 +75,7 @@ def test_a_drafter_replaces_the_one_before_in_the_same_mode(text: str, expected:
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (("mode", "fast"), "one of auto, plain, sd, exact, tiered"),
+        (("mode", "fast"), "one of auto, plain, sd, exact, lenient, tiered"),
         (("mode", "sd"), "choose one with /draft"),
         (("draft", "self"), "e.g. /draft self 8-25"),
     ],

@@ -37,6 +37,7 @@ SELF = {"drafter": "self", "draft_mask": "8-25"}
         (DRAFT | MASK | NO_PROFILE | {"mode": "exact"}, Mode.EXACT, "model"),
         (DRAFT | {"max_deviation": 0.05}, Mode.SD, "model"),
         (DRAFT | {"mode": "tiered", "max_deviation": 0.05}, Mode.TIERED, "model"),
+        (DRAFT | NO_PROFILE | {"mode": "lenient", "max_deviation": 0.05}, Mode.LENIENT, "model"),
         (LOOKUP | MASK | {"mode": "tiered", "thresholds": "0.5,0.5"}, Mode.TIERED, "lookup"),
     ],
 )
@@ -49,7 +50,7 @@ def test_auto_follows_from_what_is_given(options: dict[str, Any], mode: Mode, dr
 @pytest.mark.parametrize(
     ("options", "names"),
     [
-        ({"mode": "fast"}, r"mode is 'fast'; it is one of auto, plain, sd, exact, tiered"),
+        ({"mode": "fast"}, r"mode is 'fast'; it is one of auto, plain, sd, exact, lenient, tiered"),
         (
             {"drafter": "small"},
             r"drafter is 'small'; it is one of auto, model, lookup, self, lookup\+model, lookup\+self, none",
@@ -70,7 +71,10 @@ def test_auto_follows_from_what_is_given(options: dict[str, Any], mode: Mode, dr
         (DRAFT | {"drafter": "none"}, r"drafter 'none' does not use the draft model 'small.gguf'"),
         (LOOKUP | NO_PROFILE | {"mode": "exact"}, r"mode 'exact' needs a mask \(mask\).* calibrate makes"),
         (DRAFT | NO_PROFILE | {"mode": "tiered"}, r"mode 'tiered' needs a mask \(mask\).* calibrate makes"),
-        (DRAFT | {"mode": "sd", "max_deviation": 0.1}, r"max_deviation is for the modes auto and tiered; mode 'sd'"),
+        (
+            DRAFT | {"mode": "sd", "max_deviation": 0.1},
+            r"for the modes auto, lenient and tiered; mode 'sd'",
+        ),
         (DRAFT | {"max_deviation": 2.0}, r"max_deviation is 2.0; it must be a share from 0 to 1"),
         (DRAFT | NO_PROFILE | {"max_deviation": 0.1}, r"max_deviation in mode 'auto' needs a routing profile"),
         (MASK, r"mask is for the modes exact and tiered; this is mode 'plain'"),
@@ -85,6 +89,9 @@ def test_auto_follows_from_what_is_given(options: dict[str, Any], mode: Mode, dr
         (DRAFT | {"mode": "plain"}, r"mode 'plain' does not draft"),
         (LOOKUP | {"mode": "plain"}, r"mode 'plain' does not draft"),
         ({"mode": "sd"}, r"mode 'sd' needs a drafter"),
+        (DRAFT | {"mode": "lenient"}, r"mode 'lenient' needs a budget of deviations \(max_deviation\), e.g. 0.05"),
+        (DRAFT | MASK | {"mode": "lenient", "max_deviation": 0.1}, r"mask is for the modes exact and tiered"),
+        ({"mode": "lenient", "max_deviation": 0.1}, r"mode 'lenient' needs a drafter"),
         ({"mode": "sd", "drafter": "none"}, r"mode 'sd' needs a drafter"),
         (MASK | {"mode": "exact"}, r"mode 'exact' needs a drafter"),
         (MASK | {"mode": "tiered", "drafter": "none"}, r"mode 'tiered' needs a drafter"),

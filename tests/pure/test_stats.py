@@ -112,6 +112,19 @@ def test_one_histogram_of_drafts_gives_lengths_and_acceptance_by_position() -> N
     }
 
 
+def test_deviations_of_the_slim_tier_and_by_lenience_are_counted_apart() -> None:
+    stats = Stats("tiered", completion_tokens=50, lenient=4)
+    assert (stats.slim_deviation, stats.lenient_deviation, stats.deviation) == (None, None, None)
+    stats.audited["C"] = 20
+    assert (stats.slim_deviation, stats.lenient_deviation, stats.deviation) == (None, 0.08, 0.08)
+    stats.audited["A"], stats.deviations["A"] = 30, 1
+    assert (stats.slim_deviation, stats.lenient_deviation) == (0.02, 0.08)
+    data = stats.to_json()
+    assert (data["lenient"], data["deviations"]) == (4, {"A": 1, "B": 0})
+    assert (data["slim_deviation"], data["lenient_deviation"]) == (0.02, 0.08)
+    assert data["deviation"] == 0.02 + 0.08
+
+
 def test_tokens_are_in_flight_until_the_full_model_has_seen_them() -> None:
     stats = Stats("tiered")
     for tokens, confirmed in ((1, True), (4, False), (3, False), (2, True), (5, False)):

@@ -99,7 +99,8 @@ class Chat:
         if is_comparable(stats):
             with suppress(KeyboardInterrupt):  # it is heard when the line has been written
                 plain = self._plain.tokens_per_second(engine.verifier)
-        self.display.note(status_line(stats, dialogue.shares(), dialogue.n_ctx, plain, engine.why_no_drafts))
+        reasons = (engine.why_no_drafts, engine.why_no_slim)
+        self.display.note(status_line(stats, dialogue.shares(), dialogue.n_ctx, plain, *reasons))
 
 
 @contextmanager

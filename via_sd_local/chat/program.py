@@ -60,6 +60,8 @@ def start(argv: list[str] | None) -> int:
         print()
         if session.engine.why_no_drafts:
             print(f"warning: no drafts were made: {session.engine.why_no_drafts}", file=sys.stderr)
+        if session.engine.why_no_slim:
+            print(f"warning: the slim tier was never asked: {session.engine.why_no_slim}", file=sys.stderr)
     return 0
 
 

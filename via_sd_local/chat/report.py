@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ..engine.policy import Mode
 from ..engine.stats import Stats
 from ..engine.steps import Tier
+from .deviation_text import deviation_text
 
 _NAMES = {"draft": "draft passes", "slim": "slim passes", "full": "full passes", "resume": "resumed passes"}
 
@@ -22,9 +24,11 @@ def report(stats: Stats, shares: Mapping[Tier, float], n_ctx: int, why_no_drafts
         rows.append(("drafts", _drafts(stats) or f"none: {why_no_drafts or 'nothing was proposed'}"))
         if len(stats.drafts) > 1:
             rows += [(f"  {name}", _accepted(*_sums(stats, name))) for name in stats.drafts]
-    if stats.mode == "tiered":
+    if Mode(stats.mode).trusts_slim_tier:
         rows.append(("tiers", ", ".join(f"{tier.value} {share:.0%}" for tier, share in shares.items()) or "no tokens"))
         rows.append(("audits", _audits(stats)))
+    if Mode(stats.mode).is_lossy:
+        rows.append(("lossy", deviation_text(stats)))
     for kind, name in _NAMES.items():
         count = stats.passes[kind]
         if count.calls:
@@ -67,11 +71,11 @@ def _accepted(drafted: int, accepted: int) -> str:
 
 
 def _audits(stats: Stats) -> str:
-    deviation = stats.deviation
-    if deviation is None:
+    seen = stats.audited["A"] + stats.audited["B"]
+    if not seen:
         return "none yet"
-    seen = sum(stats.audited.values())
-    return f"{_tokens(seen)} seen by the full model; about {deviation:.1%} of the answer are not its choice"
+    deviations = stats.deviations["A"] + stats.deviations["B"]
+    return f"{_tokens(seen)} of the slim tier seen by the full model; {deviations:.3g} of them are not its choice"
 
 
 def _tokens(number: int) -> str:

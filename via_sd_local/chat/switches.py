@@ -11,7 +11,8 @@ from ..runtime.placement import DEFAULT
 from ..session.settings import DrafterKind, MissingSetting, Settings
 
 _AUTO = "auto"
-_SLIM_MODES = (Mode.EXACT.value, Mode.TIERED.value)
+_SLIM_MODES = [mode.value for mode in Mode if mode.uses_slim_tier]
+_LOSSY_MODES = [mode.value for mode in Mode if mode.is_lossy]
 
 
 class Switches:
@@ -57,19 +58,24 @@ class Switches:
     def with_mode(self, mode: str, mask: str | None = None) -> Settings:
         """The settings for a mode, with the last drafter, and with this mask or the last one for the slim tier.
 
-        Raises ValueError, with what to type, if the mode lacks a drafter or a mask, and whatever `Settings` raises.
+        For mode `lenient`, `mask` is the budget of deviations instead. Raises ValueError, with what to type, if the
+        mode lacks a drafter, a mask or a budget, and whatever `Settings` raises.
         """
         drafting, slim = self._drafting, self._slim
         if mode == _AUTO and not (drafting.drafter_kinds and self.settings.profile):  # no profile to decide by
             mode = (Mode.SD if drafting.drafter_kinds else Mode.PLAIN).value
         drafts, has_slim = mode != Mode.PLAIN.value, mode in _SLIM_MODES
-        with _hints(drafter="choose one with /draft MODEL or /draft lookup", mask=f"e.g. /mode {mode} 12-17"):
+        lenient, max_deviation = mode == Mode.LENIENT.value, self._max_deviation
+        if lenient and mask is not None:
+            max_deviation, mask = _share(mask), None
+        hints = {"mask": f"e.g. /mode {mode} 12-17", "max_deviation": f"e.g. /mode {mode} 0.05"}
+        with _hints(drafter="choose one with /draft MODEL or /draft lookup", **hints):
             return replace(
                 self.settings,
                 mode=mode,
                 mask=(mask or slim.mask) if has_slim else mask,
                 thresholds=slim.thresholds if has_slim else None,
-                max_deviation=self._max_deviation if mode in (Mode.TIERED.value, _AUTO) else None,
+                max_deviation=max_deviation if mode in (*_LOSSY_MODES, _AUTO) else None,
                 drafter=drafting.drafter if drafts else "none",
                 draft=drafting.draft if drafts else None,
                 draft_mask=drafting.draft_mask if drafts else None,
@@ -103,6 +109,13 @@ class Switches:
                 draft_mask=draft_mask,
                 draft_placement=self.settings.draft_placement if draft is not None else DEFAULT,
             )
+
+
+def _share(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"the budget is {text!r}; it must be a share of the tokens from 0 to 1, e.g. 0.05") from None
 
 
 @contextmanager

@@ -72,6 +72,8 @@ def run(args: argparse.Namespace) -> int:
         stats = session.engine.stats
         if session.engine.why_no_drafts:
             print(f"warning: no drafts were made: {session.engine.why_no_drafts}", file=sys.stderr)
+        if session.engine.why_no_slim:
+            print(f"warning: the slim tier was never asked: {session.engine.why_no_slim}", file=sys.stderr)
         if not args.json:
             print()
             return 0

@@ -41,9 +41,10 @@ def add_settings(parser: argparse.ArgumentParser, *, verifier: str | None) -> No
         choices=MODES,
         default="auto",
         help="plain: no drafts; sd: the full model verifies drafts; exact: the slim tier corrects drafts before the "
-        "full model verifies them; tiered: the slim tier decides alone where it is confident - lossy, the text may "
-        "differ from the full model's; auto (default): the mode that the pair's routing profile recommends, lossless "
-        "unless --max-deviation is above 0; without a profile sd with a drafter, else plain",
+        "full model verifies them; lenient: the full model lets near-best draft tokens through - lossy, the text may "
+        "differ from the full model's; tiered: the slim tier also decides alone where it is confident - lossy; "
+        "auto (default): the mode that the pair's routing profile recommends, lossless unless "
+        "--max-deviation is above 0; without a profile sd with a drafter, else plain",
     )
     group.add_argument(
         "--mask",
@@ -63,7 +64,8 @@ def add_settings(parser: argparse.ArgumentParser, *, verifier: str | None) -> No
         type=float,
         help="the share of tokens, 0 to 1, that may differ from the full model's choice. auto then runs tiered if the "
         "profile predicts a gain; tiered uses the profile's thresholds for this share and spends it where it gains "
-        "most speed (default: 0 in auto; in tiered the slim tier has no limit and the full model accepts no deviation)",
+        "most speed; lenient requires it (default: 0 in auto; in tiered the slim tier has no limit and the full model "
+        "accepts no deviation)",
     )
     group.add_argument(
         "--profile",

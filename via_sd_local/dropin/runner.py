@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..arrays import Floats
-from ..engine.policy import Mode
 from ..engine.steps import Step
 from ..engine.watch import Watcher
 from ..sampling.params import LogitsProcessor, SamplingParams
@@ -46,8 +45,12 @@ class Runner:
 
     @property
     def stats(self) -> dict[str, Any]:
-        """The statistics of the last generation (`Stats.to_json`); `no_drafts` says why nothing was drafted."""
-        return {**self.engine.stats.to_json(), "no_drafts": self.engine.why_no_drafts}
+        """The statistics of the last generation (`Stats.to_json`); `no_drafts` says why nothing was drafted.
+
+        `no_slim` says why mode `tiered` never asked the slim tier.
+        """
+        engine = self.engine
+        return {**engine.stats.to_json(), "no_drafts": engine.why_no_drafts, "no_slim": engine.why_no_slim}
 
     #
     # checks at the call
@@ -61,10 +64,10 @@ class Runner:
                 f"Requested tokens ({n}) exceed context window of {n_ctx}: at least one must be left for the answer; "
                 "shorten the prompt, or load the model with a larger n_ctx"
             )
-        if request.logprobs is not None and self.engine.policy.mode is Mode.TIERED:
+        if request.logprobs is not None and self.engine.policy.mode.trusts_slim_tier:
             raise ValueError(
-                "logprobs are not available in mode tiered: tokens that the slim tier decides have no "
-                "log-probabilities of the full model; use mode 'sd' or 'exact'"
+                f"logprobs are not available in mode {self.engine.policy.mode.value}: tokens that the slim tier "
+                "decides have no log-probabilities of the full model; use mode 'sd' or 'exact'"
             )
 
     #
@@ -209,7 +212,7 @@ class Runner:
     @property
     def _keep(self) -> Callable[[int, Floats], None] | None:
         """The sink for rows of logits; None where they are not kept, or are not all of the full model."""
-        keeps = self.shared.rows.keeps_all and self.engine.policy.mode is not Mode.TIERED
+        keeps = self.shared.rows.keeps_all and not self.engine.policy.mode.trusts_slim_tier
         return self.shared.rows.put if keeps else None
 
     @property

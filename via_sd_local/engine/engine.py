@@ -1,8 +1,9 @@
 """One verifier and its drafters, and the text that their caches hold: token ids in, steps of token ids out.
 
-Four modes. `plain` asks the full verifier for every token. `sd` lets it check drafts. `exact` lets the slim verifier
-check and mend drafts first, and emits only what the full one confirms. `tiered` is VIA-SD's own: the slim verifier
-decides what it is sure of, so the text may differ from the full verifier's (it is lossy).
+Five modes. `plain` asks the full verifier for every token. `sd` lets it check drafts. `exact` lets the slim verifier
+check and mend drafts first, and emits only what the full one confirms. Two are lossy, so the text may differ from the
+full verifier's: in `lenient` it lets near-best draft tokens pass, and in `tiered` the slim verifier decides what it is
+sure of.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from .decoder import BlockDecoder, DecodingState
 from .drafting import Drafting
 from .generation import Generation
 from .modes.exact import ExactDecoder
+from .modes.lenient import LenientDecoder
 from .modes.plain import PlainDecoder
 from .modes.sd import SdDecoder
 from .modes.tiered import TieredDecoder
@@ -39,12 +41,14 @@ _DECODERS: dict[Mode, type[BlockDecoder]] = {
     Mode.PLAIN: PlainDecoder,
     Mode.SD: SdDecoder,
     Mode.EXACT: ExactDecoder,
+    Mode.LENIENT: LenientDecoder,
     Mode.TIERED: TieredDecoder,
 }
 # the tiers that may see a draft first
 _ROUTES = {
     Mode.PLAIN: ("full",),
     Mode.SD: ("full",),
+    Mode.LENIENT: ("full",),
     Mode.EXACT: ("slim", "full"),
     Mode.TIERED: ("slim", "full"),
 }
@@ -114,6 +118,21 @@ class Engine(Generic[V]):
         if any(pace.off for pace in self.paces):
             return "drafting would be slower than plain decoding here"
         return "the drafter found nothing to propose"
+
+    @property
+    def why_no_slim(self) -> str | None:
+        """The reason why mode `tiered` never asked the slim tier in the last generation; None if it did, or was short.
+
+        What deviates then is due to lenience, for which mode `lenient` needs no mask.
+        """
+        stats = self.stats
+        if self.policy.mode is not Mode.TIERED or stats.passes["slim"].calls or not stats.drafted or stats.blocks < 8:
+            return None
+        if stats.tightened or self.budget.is_spent or not self.trust.decides:
+            return "its deviations would overdraw the budget"
+        if stats.pace["full_first"]:
+            return "it would cost more than it saves here"
+        return "the request calls logits processors"
 
     @property
     def pace(self) -> Pace | None:
@@ -213,12 +232,12 @@ class Engine(Generic[V]):
         """Make the decoder of the mode for one generation.
 
         With a seed, the text must not depend on timing: lengths of drafts that measured times choose must not show in
-        it, so drafts are compared with the target's own draws; and in mode `tiered`, where measurements also decide who
-        checks a draft, costs, paces, budget and trust start afresh and the costs learn nothing.
+        it, so drafts are compared with the target's own draws; and in lossy modes, where measurements also decide what
+        deviates, costs, paces, budget and trust start afresh and the costs learn nothing.
         """
         verifier, stats = self.verifier, self.stats
         paces, budget, trust = self.paces, self.budget, self.trust
-        if self.policy.mode is Mode.TIERED and sampling.seed is not None:
+        if self.policy.mode.is_lossy and sampling.seed is not None:
             costs = Costs.from_json(self._first_costs)
             costs.frozen = True
             paces = self._make_paces(costs)

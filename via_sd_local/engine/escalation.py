@@ -9,6 +9,7 @@ from ..tiers.cache import common_prefix
 from ..tiers.drafter import Draft
 from .audit import Audit, AuditReport
 from .decoder import DecodingState
+from .lenience import verify_leniently
 from .steps import Block, Tier
 
 
@@ -115,23 +116,12 @@ class Escalation:
         The logits that judge that part of the draft begin at `row`.
         """
         state, draft, kept = self._state, self._draft, self._kept
-        lenient: list[int] = []  # positions of draft tokens that the full verifier keeps though it would choose others
-
-        def try_keep(position: int, gap: float) -> bool:
-            if not state.budget.try_spend(gap):
-                return False
-            lenient.append(position)
-            return True
-
         if kept and draft.tokens[kept - 1] in state.end_tokens:
             state.drafting.observe("slim", draft, kept)
             return Block(draft.tokens[:kept], [Tier.DRAFT] * (kept - 1) + [Tier.FULL], logits[row - kept :])
         rest, proposals = draft.tokens[kept:], draft.proposals[kept:]
-        decided = state.decided_by_full(rest, proposals, logits[row:], try_keep)
-        state.budget.earn(len(decided))
-        state.stats.audited["C"] += len(decided)
-        state.stats.deviations["C"] += len(lenient)
-        accepted = kept + common_prefix(decided, rest)
+        decided = verify_leniently(state, rest, proposals, logits[row:])
+        accepted = kept + common_prefix(decided.tokens, rest)
         state.drafting.observe("slim" if self._case.slim_saw else "full", draft, accepted)
-        tiers = [Tier.DRAFT] * kept + [Tier.DRAFT if i in lenient else Tier.FULL for i in range(len(decided))]
-        return Block(draft.tokens[:kept] + decided, tiers, logits[row - kept :], accepted)
+        tiers = [Tier.DRAFT] * kept + decided.tiers
+        return Block(draft.tokens[:kept] + decided.tokens, tiers, logits[row - kept :], accepted)

@@ -81,7 +81,8 @@ class Generation:
                 break
         state.watch.commit()
         state.text += tokens
-        state.stats.emitted(len(tokens), confirmed=not block.tiers or block.tiers[-1] is Tier.FULL)
+        confirmed = not state.policy.mode.trusts_slim_tier or not block.tiers or block.tiers[-1] is Tier.FULL
+        state.stats.emitted(len(tokens), confirmed=confirmed)
         return Step(tuple(tokens), tuple(block.tiers[: len(tokens)]), reason, min(block.drafted, len(tokens)))
 
     def _prefill(self) -> Block:

@@ -12,12 +12,15 @@ class Mode(Enum):
     """How drafts are verified.
 
     PLAIN decodes without drafts. SD verifies drafts with the full model. EXACT lets the slim verifier mend drafts
-    before the full model verifies them. TIERED lets the slim verifier decide draft tokens by itself, and is lossy.
+    before the full model verifies them. LENIENT is SD with a full model that keeps near-best draft tokens, within a
+    budget of deviations. TIERED lets the slim verifier decide draft tokens by itself, and is lenient as well. The last
+    two are lossy.
     """
 
     PLAIN = "plain"
     SD = "sd"
     EXACT = "exact"
+    LENIENT = "lenient"
     TIERED = "tiered"
 
     @property
@@ -33,7 +36,17 @@ class Mode(Enum):
     @property
     def is_lossy(self) -> bool:
         """Whether the output may deviate from plain decoding."""
-        return self is Mode.TIERED
+        return self in (Mode.LENIENT, Mode.TIERED)
+
+    @property
+    def is_lenient(self) -> bool:
+        """Whether the full model may keep draft tokens that it would not choose, within the budget."""
+        return self in (Mode.LENIENT, Mode.TIERED)
+
+    @property
+    def trusts_slim_tier(self) -> bool:
+        """Whether tokens are emitted that the slim verifier alone has seen."""
+        return self.is_lossy and self.uses_slim_tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +56,7 @@ class Policy:
     `draft_tokens` is the length of drafts in tokens; None chooses it automatically, to maximise the expected tokens per
     second from measured pass costs. `rule` assigns draft tokens to regions. `audit_every` is the largest number of
     tokens that the slim verifier may decide before the full verifier audits them; emitted tokens are never withdrawn.
-    `max_deviation` is the share of tokens that may differ from the full model's choice in mode `tiered`, with two more
+    `max_deviation` is the share of tokens that may differ from the full model's choice in a lossy mode, with two more
     tokens in any answer; the slim verifier decides unaudited only what it covers (`DeviationBudget`), and nothing at 0.
     None sets no limit.
     """

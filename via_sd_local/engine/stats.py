@@ -42,9 +42,10 @@ class Stats:
     max_in_flight: int = 0
     regions: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("A", "B", "C", "bonus"), 0))
     audits: int = 0  # full passes over decisions of the slim tier that could not wait: `audit_every`, or no credit
-    # tiered: tokens that the full model saw, by region (C: it decided them itself), and those that it would not choose
+    # lossy modes: tokens that the full model saw, by region (C: it decided them itself)
     audited: dict[str, int] = field(default_factory=lambda: dict.fromkeys("ABC", 0))
-    deviations: dict[str, float] = field(default_factory=lambda: dict.fromkeys("ABC", 0))
+    deviations: dict[str, float] = field(default_factory=lambda: dict.fromkeys("AB", 0))  # of the slim tier, by audit
+    lenient: int = 0  # draft tokens that the full model let through although it would choose others
     overshoot: dict[str, list[float]] = field(default_factory=lambda: {"A": [], "B": []})  # p(v) - q(v), if audited
     # tiered: tokens of the slim tier that audits passed over, and the deviations that they are assumed to have
     unaudited: int = 0
@@ -130,16 +131,32 @@ class Stats:
         return 1 - self.accepted / self.drafted if self.drafted else None
 
     @property
-    def deviation(self) -> float | None:
-        """The share of emitted tokens that are not the full model's choice.
+    def slim_deviation(self) -> float | None:
+        """The share of emitted tokens that the slim tier decided and the full model would not choose.
 
         Tokens of the slim tier that were not audited, such as the last ones of a text, are assumed to deviate at the
-        rate of earlier audits, at an upper confidence bound. None before any token that can deviate, or was audited.
+        rate of earlier audits, at an upper confidence bound. None where the slim tier decided nothing.
         """
-        if not self.completion_tokens or not sum(self.audited.values()) + self.unaudited + self.in_flight:
+        audited = self.audited["A"] + self.audited["B"]
+        if not self.completion_tokens or not audited + self.unaudited + self.in_flight:
             return None
         deviations = sum(self.deviations.values()) + self.assumed_deviations + self.in_flight * self.assumed_rate
         return min(deviations / self.completion_tokens, 1.0)
+
+    @property
+    def lenient_deviation(self) -> float | None:
+        """The share of emitted tokens that the full model let through without choosing them; None before any token."""
+        return self.lenient / self.completion_tokens if self.audited["C"] and self.completion_tokens else None
+
+    @property
+    def deviation(self) -> float | None:
+        """The share of emitted tokens that are not the full model's choice, by the slim tier and by lenience together.
+
+        None where neither is known.
+        """
+        if self.slim_deviation is None and self.lenient_deviation is None:
+            return None
+        return min((self.slim_deviation or 0.0) + (self.lenient_deviation or 0.0), 1.0)
 
     @property
     def acceptance_length(self) -> float | None:
@@ -188,7 +205,10 @@ class Stats:
             "deviations": dict(self.deviations),
             "unaudited": self.unaudited + self.in_flight,
             "assumed_deviations": self.assumed_deviations + self.in_flight * self.assumed_rate,
+            "lenient": self.lenient,
             "deviation": self.deviation,
+            "slim_deviation": self.slim_deviation,
+            "lenient_deviation": self.lenient_deviation,
             "overshoot": {region: summary(values) for region, values in self.overshoot.items()},
             "tightened": self.tightened,
             "rejection_rate": self.rejection_rate,

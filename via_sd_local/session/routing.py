@@ -50,7 +50,8 @@ def _find_profile(asked: ParsedSettings) -> ProfileMatch | None:
         return store.load_for(asked.profile, asked.verifier, draft)
     # do not even read the files where a profile would change nothing
     is_complete = asked.mask is not None and asked.rule is not None
-    if is_complete or asked.mode is Mode.SD or asked.mode_without_profile is Mode.PLAIN:
+    mode = asked.mode_without_profile
+    if is_complete or mode is Mode.PLAIN or (asked.mode is not AUTO and not mode.uses_slim_tier):
         return None
     return store.find(asked.verifier, draft)
 
@@ -66,7 +67,7 @@ def route(asked: ParsedSettings, profile: Profile | None, *, pair: bool, here: b
     if asked.mode is AUTO:
         return _automatic(asked, profile, pair=pair, here=here)
     if not asked.mode.uses_slim_tier:
-        return Route(asked.mode, None, DEFAULT_RULE, None, "as asked")
+        return Route(asked.mode, None, DEFAULT_RULE, asked.max_deviation, "as asked")
     mask = asked.mask
     if mask is None:
         if profile is None or not profile.has_mask:

@@ -54,8 +54,8 @@ class Settings:
     `drafter` auto is the draft model if one is named, else none. `mode` auto is what the routing profile of the pair
     recommends: the fastest lossless mode, or `tiered` where `max_deviation` is above 0 and the profile predicts a gain;
     without a profile it is `sd` with a drafter, else `plain`. `profile` is `auto` (looked up by the verifier's
-    fingerprint), a file or a name, or None. `max_deviation`, a share of tokens, also makes the thresholds of `tiered`
-    stricter while audits find more deviations than that. `draft_mask` lists the layers that the verifier skips when it
+    fingerprint), a file or a name, or None. `max_deviation`, a share of tokens, is the budget of the lossy
+    modes `lenient` and `tiered`. `draft_mask` lists the layers that the verifier skips when it
     drafts for itself. `n_ctx` None is the smaller of 4096 and the context that the model was trained for; `threads`
     None is `runtime.context.default_threads()`. The placements assign the verifier and the draft model to devices.
     `check_memory` refuses models that together need more main memory than is available.
@@ -126,13 +126,19 @@ class Settings:
 
     def _check_max_deviation(self) -> None:
         if self.max_deviation is None:
+            if self.mode == Mode.LENIENT.value:
+                problem = "mode 'lenient' needs a budget of deviations"
+                raise MissingSetting("max_deviation", problem, " (max_deviation), e.g. 0.05")
             return
         if not 0 <= self.max_deviation <= 1:
             raise ValueError(f"max_deviation is {self.max_deviation}; it must be a share from 0 to 1")
-        if self.mode not in (AUTO.value, Mode.TIERED.value):
-            raise ValueError(f"max_deviation is for the modes auto and tiered; mode {self.mode!r} does not deviate")
+        if self.mode != AUTO.value and not Mode(self.mode).is_lossy:
+            lossy = " and ".join(mode.value for mode in Mode if mode.is_lossy)
+            raise ValueError(f"max_deviation is for the modes auto, {lossy}; mode {self.mode!r} does not deviate")
         if self.max_deviation > 0 and self.mode == AUTO.value and self.profile is None:
-            raise ValueError("max_deviation in mode 'auto' needs a routing profile (profile), or use mode 'tiered'")
+            raise ValueError(
+                "max_deviation in mode 'auto' needs a routing profile (profile), or use mode 'lenient' or 'tiered'"
+            )
 
     @property
     def drafter_kinds(self) -> tuple[DrafterKind, ...]:

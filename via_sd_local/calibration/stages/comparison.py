@@ -88,7 +88,7 @@ def compare(
 def tiered(answers: Recording, costs: Costs, policy: Policy) -> Outcome:
     """Replay a policy of mode `tiered` over the answers in order, and return its deviations and its speed."""
     replayed = replay(answers, costs, policy)
-    lenient = [int(stats.deviations["C"]) for stats in replayed.stats]
+    lenient = [stats.lenient for stats in replayed.stats]
     counts = tuple((hits - let, of) for (hits, of), let in zip(replayed.counts, lenient, strict=True))
     return Outcome(counts, replayed.tokens_per_second, sum(lenient))
 
