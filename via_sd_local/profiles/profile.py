@@ -21,7 +21,7 @@ from ..runtime.fingerprint import Fingerprint
 
 VERSION = 1
 LEVELS = (0.01, 0.02, 0.05, 0.10)  # values of max_deviation for which thresholds are calibrated
-MODES = tuple(mode.value for mode in Mode)
+MODES = tuple(mode.value for mode in (Mode.PLAIN, Mode.SD, Mode.EXACT, Mode.TIERED))  # that calibration compares
 _REMEDY = "correct it, remove it, or calibrate again"
 
 
