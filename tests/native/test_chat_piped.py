@@ -17,6 +17,7 @@ from conversations import LLAMA, TEMPLATE, Talking, ask
 from via_sd_local.chat import plain_turns
 from via_sd_local.chat.__main__ import main
 
+CUT = "note: the answer is cut short: it reached 6 tokens; --max-tokens sets another limit, and -1 none\n"
 talking, tiny_path = conversations.talking, conversations.tiny_path
 
 
@@ -40,16 +41,16 @@ Piped = Callable[..., tuple[int, str, str]]
 
 def test_piped_input_gives_one_answer(piped: Piped, talking: Talking) -> None:
     expected = ask(talking("be short", max_tokens=6), "the sea\nand then")
-    assert piped(b"the sea\nand then\n", "--system", "be short") == (0, expected + "\n", "")
+    assert piped(b"the sea\nand then\n", "--system", "be short") == (0, expected + "\n", CUT)
     assert expected != ask(talking(max_tokens=6), "the sea\nand then")
 
 
 def test_a_command_in_piped_input_is_a_question(piped: Piped, talking: Talking) -> None:
-    assert piped(b"/exit") == (0, ask(talking(max_tokens=6), "/exit") + "\n", "")
+    assert piped(b"/exit") == (0, ask(talking(max_tokens=6), "/exit") + "\n", CUT)
 
 
 def test_piped_bytes_that_are_no_utf_8_do_not_end_the_chat(piped: Piped, talking: Talking) -> None:
-    assert piped(b"M\xfcll") == (0, ask(talking(max_tokens=6), "M\ufffdll") + "\n", "")
+    assert piped(b"M\xfcll") == (0, ask(talking(max_tokens=6), "M\ufffdll") + "\n", CUT)
 
 
 @pytest.mark.parametrize("data", [b"", b" \n\n"])
@@ -79,7 +80,7 @@ def test_a_model_without_a_template_is_talked_to_in_plain_turns_with_a_warning(
     assert "--chat-template FILE" in err
     plain = tmp_path / "plain.jinja"
     plain.write_text(plain_turns.TEMPLATE, encoding="utf-8")
-    assert piped(b"the sea", "--verifier", bare, "--chat-template", plain) == (0, out, "")
+    assert piped(b"the sea", "--verifier", bare, "--chat-template", plain) == (0, out, CUT)
     template = tmp_path / "t.jinja"
     template.write_text(TEMPLATE, encoding="utf-8")
     given = piped(b"the sea", "--verifier", bare, "--chat-template", template)
@@ -112,7 +113,7 @@ def test_dev_null_ends_the_chat_at_once_and_without_a_word(tiny_path: Path) -> N
 
 def test_a_drafter_that_was_never_used_is_mentioned(piped: Piped, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("via_sd_local.engine.engine.Engine.why_no_drafts", property(lambda _engine: "it was asleep"))
-    assert piped(b"the sea")[2] == "warning: no drafts were made: it was asleep\n"
+    assert piped(b"the sea")[2] == CUT + "warning: no drafts were made: it was asleep\n"
 
 
 def test_sampling_is_as_the_file_recommends_and_temperature_0_is_greedy(

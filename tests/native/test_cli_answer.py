@@ -38,7 +38,22 @@ def test_the_streamed_text_is_the_text_of_the_json_object_wherever_it_is_cut(ans
     for n in range(40):
         text = answer("--json", max_tokens=n).json["text"]
         streamed = answer(max_tokens=n)
-        assert (streamed.status, streamed.out, streamed.err) == (0, text + "\n", "")
+        assert (streamed.status, streamed.out) == (0, text + "\n")
+
+
+def test_an_answer_that_is_cut_short_is_noted_on_standard_error_with_the_option_that_changes_it(
+    answer: Run, files: Path
+) -> None:
+    by_limit = answer(max_tokens=5)
+    assert (by_limit.status, by_limit.err.count("\n")) == (0, 1)
+    assert by_limit.err.startswith("note: the answer is cut short: it reached 5 tokens; --max-tokens ")
+    n_ctx = greedy(files / "llama.gguf", PROMPT, 1)[2] + 4
+    by_context = answer("--n-ctx", n_ctx, max_tokens=-1)
+    assert (by_context.status, by_context.err.count("\n")) == (0, 1)
+    assert by_context.err.startswith(f"note: the answer is cut short: the context of {n_ctx} tokens is full; --n-ctx ")
+    ended = answer(verifier="mamba.gguf", prompt="the sea", max_tokens=50)  # which ends by itself
+    assert (ended.status, ended.err) == (0, "")
+    assert answer(max_tokens=0).err == ""
 
 
 def test_a_character_of_several_tokens_arrives_whole(answer: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,9 +206,13 @@ def test_the_prompt_comes_from_an_argument_a_file_or_standard_input(
         answer("--json", prompt=prompt).json,
         run(*common, "--prompt-file", path).json,
         run(*common, "--prompt-file", "-").json,
+        run(*common, prompt).json,
     ]
-    assert results[0]["text"] == results[1]["text"] == results[2]["text"]
-    assert results[0]["usage"] == results[1]["usage"] == results[2]["usage"]
+    for arguments in ((), ("-",)):  # which lose the line break that echo adds
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(prompt.encode() + b"\n"), encoding="ascii"))
+        results.append(run(*common, *arguments).json)
+    assert [result["text"] for result in results[1:]] == [results[0]["text"]] * 5
+    assert [result["usage"] for result in results[1:]] == [results[0]["usage"]] * 5
     assert results[0]["text"] != answer("--json").json["text"]
 
 
@@ -301,4 +320,4 @@ def test_a_draft_model_that_was_never_used_is_mentioned(
 ) -> None:
     assert "no drafts" not in answer("--draft", files / "llama.gguf", max_tokens=20).err
     monkeypatch.setattr("via_sd_local.engine.engine.Engine.why_no_drafts", property(lambda _engine: "it was asleep"))
-    assert answer("--draft", files / "llama.gguf").err == "warning: no drafts were made: it was asleep\n"
+    assert answer("--draft", files / "llama.gguf").err.splitlines()[0] == "warning: no drafts were made: it was asleep"

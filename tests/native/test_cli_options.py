@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import commands
 import pytest
 from commands import MODES, Run
 
+from via_sd_local.catalog import fetching, lookup, registry
 from via_sd_local.cli.placement_options import DRAFT, NAMES, VERIFIER
 from via_sd_local.cli.program import build_parser
 from via_sd_local.runtime import context
@@ -194,3 +197,25 @@ def test_a_drafter_that_fails_does_not_end_the_answer(
     assert result.err == "warning: the drafter failed (out of ideas); going on without drafts\n"
     assert json.loads(result.out)["text"] == answer("--json").json["text"]
     assert len(calls) == 2
+
+
+def test_a_model_of_the_catalogue_that_is_absent_is_fetched_as_by_the_chat(
+    run: Run, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VIA_SD_HOME", str(tmp_path))
+    pulled: list[tuple[str, bool]] = []
+
+    def pull(name: str, *, progress: bool) -> Path:
+        pulled.append((name, progress))
+        target = lookup.models_folder() / registry.registry().models[name].file
+        target.parent.mkdir(exist_ok=True)
+        shutil.copy(files / "llama.gguf", target)
+        os.truncate(target, registry.registry().models[name].size)  # as large as the catalogue says
+        return target
+
+    monkeypatch.setattr(fetching, "pull", pull)
+    common = ("complete", "the sea", "--max-tokens", 3, "--threads", 1)
+    assert run(*common, "--json", "--draft", "gemma-3-270m", "--draft-tokens", 2).json["stats"]["mode"] == "sd"
+    assert pulled == [("smollm2-135m", False), ("gemma-3-270m", False)]
+    assert run(*common).status == 0
+    assert len(pulled) == 2

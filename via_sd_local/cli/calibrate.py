@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..calibration.plan import DEFAULT_MINUTES, STRATEGIES, Plan
 from ..errors import ModelError
-from .options import add_ignore_memory
+from .options import THREADS_HELP, add_ignore_memory
 from .output import add_json, add_quiet, print_result
 from .subcommands import Commands
 
@@ -43,7 +43,7 @@ def add_parser(commands: Commands) -> None:
         default=160,
         help="length limit of the answers, in tokens (default: %(default)s)",
     )
-    parser.add_argument("--threads", metavar="N", type=int, help="number of threads (default: all cores)")
+    parser.add_argument("--threads", metavar="N", type=int, help=THREADS_HELP)
     add_ignore_memory(parser)
     search = parser.add_argument_group("search")
     search.add_argument(

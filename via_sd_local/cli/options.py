@@ -10,17 +10,19 @@ from ..sampling.params import SamplingParams
 from ..session.settings import DRAFTERS, MODES, Settings
 from .placement_options import DRAFT, VERIFIER, add_placement, placement_from
 
+DEFAULT_MODEL = "smollm2-135m"  # as in the registry, which no --help reads
+THREADS_HELP = "threads per model (default: all logical cores that the process may use, or half of them from 8 on)"
 
-def add_settings(parser: argparse.ArgumentParser, *, verifier: str | None) -> None:
-    """Add the options of `Settings`; `verifier` names the default model, and None makes the option required."""
+
+def add_settings(parser: argparse.ArgumentParser, *, verifier: str) -> None:
+    """Add the options of `Settings`; `verifier` names the default model."""
     group = parser.add_argument_group("models and modes")
     group.add_argument(
         "--verifier",
         metavar="MODEL",
         default=verifier,
-        required=verifier is None,
-        help="the large model: a name from `via-sd-local models list`, a .gguf file, or hf:owner/repo/file.gguf"
-        + (f" (default: {verifier})" if verifier else ""),
+        help="the large model: a name from `via-sd-local models list`, a .gguf file, or hf:owner/repo/file.gguf "
+        "(default: %(default)s)",
     )
     group.add_argument("--draft", metavar="MODEL", help="a smaller model with the same vocabulary, which drafts")
     group.add_argument(
@@ -83,12 +85,7 @@ def add_settings(parser: argparse.ArgumentParser, *, verifier: str | None) -> No
         type=int,
         help="context length in tokens (default: 4096, or what the model was trained for, if that is less)",
     )
-    group.add_argument(
-        "--threads",
-        metavar="N",
-        type=int,
-        help="threads per model (default: all logical cores, or half of them from 8 on)",
-    )
+    group.add_argument("--threads", metavar="N", type=int, help=THREADS_HELP)
     add_placement(parser)
     add_ignore_memory(parser)
 

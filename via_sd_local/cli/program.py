@@ -1,34 +1,40 @@
-"""The command `via-sd-local`."""
+"""The command `via-sd-local` without the chat, which `via_sd_local.__main__` adds."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 
 from . import console
+from .subcommands import Commands
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser with all subcommands; each sets `command`, a function of the parsed arguments."""
+def build_parser(*more: Callable[[Commands], None]) -> argparse.ArgumentParser:
+    """Return the parser with all subcommands; each sets `command`, a function of the parsed arguments.
+
+    Each of `more` adds a subcommand of another room, listed before the others.
+    """
     from .._version import version
     from . import calibrate, complete, doctor, models, profiles, rpc_server, testbed
 
     parser = argparse.ArgumentParser(
-        prog="via-sd-local",
-        description="Three-tier speculative decoding (VIA-SD) for GGUF models on llama.cpp. "
-        "To chat in the terminal, run python -m via_sd_local.chat.",
+        prog="via-sd-local", description="Three-tier speculative decoding (VIA-SD) for GGUF models on llama.cpp."
     )
     parser.add_argument("--version", action="version", version=f"via-sd-local {version()}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for add_parser in more:
+        add_parser(commands)
     for command in (complete, models, calibrate, profiles, testbed, rpc_server, doctor):
         command.add_parser(commands)
     return parser
 
 
+def run_command(argv: list[str] | None, *more: Callable[[Commands], None]) -> int:
+    """Parse the arguments and run the subcommand; `more` as in `build_parser`."""
+    args = build_parser(*more).parse_args(argv)
+    return int(args.command(args))
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit status (1: error, 2: wrong usage)."""
-
-    def start() -> int:
-        args = build_parser().parse_args(argv)  # inside console.run, so that Ctrl-C during imports is handled too
-        return int(args.command(args))
-
-    return console.run(start)
+    return console.run(lambda: run_command(argv))  # inside console.run, so that Ctrl-C during imports is handled too

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...catalog.fetching import fetch_missing
 from ..chat import Chat
-from ..fetching import fetch_missing
 from ..overview import mode_text
 from ..sampling_text import describe
 from ..switches import Switches
@@ -16,7 +16,7 @@ def _model(chat: Chat, argument: str) -> None:
     dialogue = chat.dialogue
     if argument:
         settings = chat.switches.with_model(argument)
-        fetch_missing(settings)
+        fetch_missing(settings.verifier, settings.draft)
         settings.resolve()  # refuses most of what cannot be loaded before the present model is given up
         dialogue.change_model(settings)
         chat.switches = Switches(settings)

@@ -1,27 +1,26 @@
-"""Downloads the models that a chat needs and that are not on this machine yet."""
+"""Downloads the models that a command needs and that are not on this machine yet."""
 
 from __future__ import annotations
 
-from ..catalog.inventory import listing
-from ..catalog.lookup import is_known, resolve
-from ..catalog.puller import FolderError, pull
 from ..errors import ModelError
-from ..session.settings import Settings
+from .inventory import listing
+from .lookup import is_known, resolve
+from .puller import FolderError, pull
 
 
-def fetch_missing(settings: Settings) -> None:
-    """Download those models of the settings that are absent; without absent models the network is not used.
+def fetch_missing(*names: str | None, progress: bool = True) -> None:
+    """Download those models that are absent; None stands for no model. Without absent models no network is used.
 
     Raises ModelError for a model that is not in the catalogue, and, with a remedy, for a download that fails.
     """
-    for name in filter(None, (settings.verifier, settings.draft)):
+    for name in filter(None, names):
         try:
             resolve(name)
         except ModelError:
             if not is_known(name):
                 raise
             try:
-                pull(name)
+                pull(name, progress=progress)
             except FolderError:
                 raise
             except ModelError as error:
