@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from via_sd_local.binding import import_llama_cpp
 from via_sd_local.errors import ModelError
+from via_sd_local.runtime import chat_format
 from via_sd_local.runtime.chat_format import ChatFormat, Message
 from via_sd_local.runtime.model import Model
 
@@ -67,11 +68,33 @@ def case(request: pytest.FixtureRequest) -> tuple[Model, str, str, str | None]:
 Case = tuple[Model, str, str, str | None]
 
 
+@pytest.mark.parametrize("slow", [chat_format._SLOW, 0], ids=["whole", "in-parts"])
 @pytest.mark.parametrize("text", ORDINARY)
-def test_ordinary_text_is_tokenised_as_a_whole(text: str, case: Case) -> None:
+def test_ordinary_text_is_tokenised_as_a_whole(
+    text: str, slow: int, case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, _, _, template = case
+    monkeypatch.setattr(chat_format, "_SLOW", slow)
     for conversation in (messages("be brief", text), messages(text or "system", "hello", text, "go on")):
         assert ChatFormat(model, template).tokens(conversation) == as_a_whole(model, template, conversation)
+
+
+def test_llama_cpp_does_not_look_for_thousands_of_control_tokens_in_a_long_message(
+    gemma: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    html = '<div class="a"><p>text <b>bold</b> <unknown></p></div>\n' * 100
+    conversation = messages("be brief", html)
+    expected = as_a_whole(gemma, GEMMA, conversation)
+    searched: list[int] = []
+
+    def tokenize(text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
+        searched.append(len(text) * parse_special)
+        return original(text, add_special=add_special, parse_special=parse_special)
+
+    original = gemma.tokenize
+    monkeypatch.setattr(gemma, "tokenize", tokenize)
+    assert ChatFormat(gemma, GEMMA).tokens(conversation) == expected
+    assert sum(searched) < 200 < len(html)
 
 
 @pytest.mark.parametrize("place", range(4))

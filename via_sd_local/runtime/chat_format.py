@@ -16,10 +16,12 @@ import jinja2
 
 from ..binding import import_llama_cpp
 from ..errors import ModelError
+from .literals import any_of
 from .model import Model
 
 # noncharacters, which Unicode reserves for internal use: they mark a message's text to find it in the prompt
 _BEGIN, _END = "\ufdd0", "\ufdd1"
+_SLOW = 20_000_000  # characters times control tokens; about 0.1 s
 _MARKED = re.compile(f"{_BEGIN}([^{_BEGIN}{_END}]*){_END}")
 
 
@@ -56,11 +58,14 @@ class ChatFormat:
         Raises ModelError if the template cannot render the messages.
         """
         prompt = self.text(messages)
-        if not any(self._control.search(message["content"]) for message in messages):
+        has_control = any(self._control.search(message["content"]) for message in messages)
+        if not (has_control or self._is_slow(len(prompt))):
             return self._model.tokenize_prompt(prompt, parse_special=True)
         spans = self._content_spans(messages, prompt)
         if spans is not None:
             return self._with_control_tokens_outside(prompt, spans)
+        if not has_control:
+            return self._model.tokenize_prompt(prompt, parse_special=True)
         # the template rewrites the messages, so they cannot be located in the prompt: a zero-width space after the
         # first character keeps each control text in them from being tokenised as a control token
         defused = [message.copy() for message in messages]
@@ -78,10 +83,14 @@ class ChatFormat:
             raise ModelError(f"the chat template cannot render this conversation: {error}") from None
         return prompt
 
+    def _is_slow(self, n_chars: int) -> bool:
+        """Whether llama.cpp would take long to look for control tokens: it searches the text for each of them."""
+        return n_chars * len(self._model.control_texts) > _SLOW
+
     @cached_property
     def _control(self) -> re.Pattern[str]:
         """Pattern of the texts that would be tokenised as control tokens; it matches nothing if there are none."""
-        return re.compile("|".join(map(re.escape, self._model.control_texts)) or r"(?!)")
+        return any_of(self._model.control_texts)
 
     def _content_spans(self, messages: Sequence[Message], prompt: str) -> list[tuple[int, int]] | None:
         """Return the (begin, end) of each message's text in the prompt.
@@ -119,7 +128,7 @@ class ChatFormat:
         ]
         start = 0  # of the text that is not tokenised yet
         for (_, begin), (end, _) in pairwise([(0, 0), *own, (len(prompt), len(prompt))]):
-            if self._control.search(prompt, begin, end):
+            if self._control.search(prompt, begin, end) or self._is_slow(end - begin):
                 tokens += self._model.tokenize(prompt[start:begin], add_special=False, parse_special=True)
                 tokens += self._model.tokenize(prompt[begin:end], add_special=False)
                 start = end
