@@ -17,7 +17,7 @@ import numpy as np
 
 from ..arrays import Floats
 from ..sampling.distribution import best_probability
-from ..sampling.sampler import GREEDY, Sampler
+from ..sampling.sampler import GREEDY, NoTokenLeft, Sampler
 
 _SURE = 0.5  # max q' from which the slim verifier is sure, for rules without a threshold on it
 
@@ -35,8 +35,8 @@ class SlimVerdict:
     """The slim verifier's verdict on a draft.
 
     The first `kept` draft tokens are in region A. `region` is that of the next draft token, B or C; it is A if none is
-    left. `token` is argmax q' at that position. `sure` tells whether the slim verifier may emit it, either as a rewrite
-    (region B) or as the bonus token after the draft.
+    left. `token` is argmax q' at that position; -1 if the sampler rules out every token there. `sure` tells whether the
+    slim verifier may emit it, either as a rewrite (region B) or as the bonus token after the draft.
     """
 
     kept: int
@@ -231,11 +231,15 @@ def judge(
     """Judge a draft by the slim verifier's logits `[len(draft) + 1, n_vocab]`, of which row i judges `draft[i]`.
 
     q' is the softmax of the logits after the sampler's bias, penalties and grammar. The sampler accepts every token
-    that is kept. A kept end token ends the block. A token of probability 0 is never kept.
+    that is kept. A kept end token ends the block. A token of probability 0 is never kept. The slim verifier is unsure
+    where the sampler rules out every token.
     """
     assert len(slim_logits) == len(draft) + 1
     for position, token in enumerate(draft):
-        row = sampler.processed(slim_logits[position])
+        try:
+            row = sampler.processed(slim_logits[position])
+        except NoTokenLeft:
+            return SlimVerdict(position, Region.C, -1, False)
         best = int(row.argmax())
         top = best_probability(row, best)
         ratio = float(np.exp(row[token] - row[best]))
@@ -245,6 +249,9 @@ def judge(
         if token in end_tokens:
             return SlimVerdict(position + 1, Region.A, token, False)
         sampler.accept(token)
-    row = sampler.processed(slim_logits[-1])
+    try:
+        row = sampler.processed(slim_logits[-1])
+    except NoTokenLeft:
+        return SlimVerdict(len(draft), Region.A, -1, False)
     best = int(row.argmax())
     return SlimVerdict(len(draft), Region.A, best, rule.emits(best_probability(row, best)))

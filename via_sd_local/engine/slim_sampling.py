@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ..arrays import Floats
 from ..sampling.acceptance import accept_or_resample
 from ..sampling.distribution import Distribution, best_probability
-from ..sampling.sampler import Sampler
+from ..sampling.sampler import NoTokenLeft, Sampler
 from ..tiers.drafter import Draft
 from .gate import Region, Rule, SlimVerdict
 
@@ -36,7 +36,8 @@ def sample_by_slim(
     """Sample from the slim tier with the draft as proposal, until it does not decide a position.
 
     `slim_logits` is `[len(draft.tokens) + 1, n_vocab]`; row i is for the position of `draft.tokens[i]`. The slim tier
-    decides a position if `rule.decides(max q')` and fewer than `most` tokens of the draft were kept. A draft token that
+    decides a position if `rule.decides(max q')` and fewer than `most` tokens of the draft were kept, unless the sampler
+    rules out every token there. A draft token that
     is a sample is kept with probability min(1, q'/p), else the residual is drawn (speculative sampling); a draft token
     that is no sample is kept if it equals the slim tier's own draw. Region B ends the draft at a token that is not
     kept, region C at a position that the slim tier does not decide. The sampler accepts every kept token but an end
@@ -49,9 +50,13 @@ def sample_by_slim(
 
     for position, drafted in enumerate([*draft.tokens, None]):
         logits = slim_logits[position]
-        row = sampler.processed(logits)
-        best = int(row.argmax())
-        decides = rule.decides(best_probability(row, best))
+        try:
+            row = sampler.processed(logits)
+        except NoTokenLeft:
+            best, decides = -1, False
+        else:
+            best = int(row.argmax())
+            decides = rule.decides(best_probability(row, best))
         if not decides or position >= most:
             region = Region.A if drafted is None else Region.C
             return judgement(position, region, best, sure=False, unsure=drafted is not None and position < most)

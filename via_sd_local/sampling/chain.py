@@ -12,12 +12,13 @@ import numpy as np
 from ..arrays import Floats
 from ..binding import llama
 from ..runtime.model import Model
-from .distribution import Distribution
+from .distribution import Distribution, TokenIds
+from .gbnf import open_grammar
 from .json_schema import to_gbnf
 from .noise import Noise
 from .params import LogitsProcessor, SamplingParams
-from .sampler import Proposal, greedy_proposal, sampled_proposal
-from .truncation import Candidates, best_candidates, truncated
+from .sampler import NoTokenLeft, Proposal, greedy_proposal, sampled_proposal
+from .truncation import best_candidates, truncated
 
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])  # llama_token_data
 
@@ -45,6 +46,7 @@ class ChainSampler:
         self._random = np.random.default_rng(params.seed)
         self._noise = Noise(int(self._random.integers(2**63)))
         self._position = 0
+        self._has_grammar = params.grammar is not None or params.json_schema is not None
         self._ids = np.arange(self._n_vocab, dtype=np.int32)
         self._candidates = np.zeros(self._n_vocab, dtype=_CANDIDATE)
         self._edit = _Chain(_editors(model, params))
@@ -79,8 +81,11 @@ class ChainSampler:
                     f"a logits processor returned an array of shape {logits.shape}; it must return the logits of all "
                     f"{self._n_vocab} tokens"
                 )
-            if not np.isfinite(logits.max()):  # NaN, infinity, or not a token left
-                raise ValueError("a logits processor ruled out every token, or returned NaN or infinity")
+            largest = logits.max()
+            if largest == -np.inf:
+                raise NoTokenLeft("a logits processor ruled out every token; it must leave at least one")
+            if not np.isfinite(largest):
+                raise ValueError("a logits processor returned NaN or infinity")
         return logits
 
     def processed(self, logits: Floats) -> Floats:
@@ -90,10 +95,35 @@ class ChainSampler:
             logits = self._answer
         if not self._edit.parts:
             return logits
-        kept, _ = self._apply(self._edit, logits)
+        kept, _ = self._apply(self._edit, self._ids, logits)
         # these samplers edit in place and neither reorder nor remove candidates
-        row: Floats = kept["logit"].copy()
+        return self._possible(kept["logit"].copy())
+
+    def _possible(self, row: Floats) -> Floats:
+        """Return logits `[n_vocab]` without NaN and positive infinity; NoTokenLeft if they rule out every token."""
+        largest = row.max()
+        if np.isnan(largest):  # a token that was ruled out and then given an infinite bias
+            row = np.where(np.isnan(row), -np.inf, row)
+            largest = row.max()
+        if largest == np.inf:  # the tokens of infinite bias alone, all equally probable
+            return np.where(row == np.inf, np.float32(0), np.float32(-np.inf))
+        if largest == -np.inf:
+            raise NoTokenLeft(self._dead_end())
         return row
+
+    def _dead_end(self) -> str:
+        params = self._params
+        edits = {
+            "the JSON schema": params.json_schema is not None,
+            "the grammar": params.grammar is not None,
+            "logit_bias": params.logit_bias,
+            "the logits processors": self._processors,
+        }
+        names = [name for name, is_set in edits.items() if is_set]
+        return (
+            f"no token is left after {self._position} tokens of the answer: {' and '.join(names)} "
+            f"rule{'s' if len(names) == 1 else ''} out every token; permit at least one, or the end of the text"
+        )
 
     def distribution(self, logits: Floats) -> Distribution:
         logits = self.processed(logits)
@@ -102,14 +132,14 @@ class ChainSampler:
         distribution = truncated(logits, self._params)
         if distribution is not None:
             return distribution
-        kept, _ = self._apply(self._shape, logits, best_candidates(logits, self._params))
+        kept, _ = self._shaped(logits)
         return Distribution.from_logits(kept["id"].copy(), kept["logit"])
 
     def choose(self, logits: Floats) -> int:
         if self.greedy:
             return int(self.processed(logits).argmax())
         if not self.is_distribution:
-            kept, selected = self._apply(self._shape, self.processed(logits))
+            kept, selected = self._shaped(self.processed(logits))
             return int(kept["id"][selected])
         return self.draw(logits).token
 
@@ -126,6 +156,9 @@ class ChainSampler:
         return sampled_proposal(self.distribution(logits), self._random)
 
     def accept(self, token: int) -> None:
+        # llama.cpp would end the process at a token that the grammar rules out
+        if self._has_grammar and not self._permits(token):
+            raise ValueError(f"token {token} cannot follow here: the grammar or the bias rules it out")
         self._edit.accept(token)
         self._position += 1
         if self._processors:
@@ -146,17 +179,33 @@ class ChainSampler:
         self._edit.close()
         self._shape.close()
 
-    def _apply(self, chain: _Chain, logits: Floats, best: Candidates | None = None) -> tuple[Any, int]:
-        """Return the candidates that a chain keeps (a view, valid until the next call) and the selected index.
+    def _permits(self, token: int) -> bool:
+        """Return whether bias and grammar leave a token a chance at the current position."""
+        kept, _ = self._apply(self._edit, np.array([token], np.int32), np.zeros(1, np.float32))
+        return bool(kept["logit"][0] > -np.inf)
 
-        `best` are the only tokens that the chain can keep, in descending order; None stands for the whole vocabulary.
+    def _shaped(self, row: Floats) -> tuple[Any, int]:
+        """Return what `_apply` does with the chain that shapes the distribution, given processed logits `[n_vocab]`.
+
+        Tokens that are ruled out are left out: typical sampling would compute 0 · log 0 for them, and sort by NaN.
         """
-        ids, values = best if best is not None else (self._ids, logits)
-        candidates = self._candidates[: len(ids)]
-        candidates["id"] = ids
-        candidates["logit"] = values
+        best = best_candidates(row, self._params)
+        tokens, logits = best if best is not None else (self._ids, row)
+        possible = logits > -np.inf
+        if not possible.all():
+            tokens, logits = tokens[possible], logits[possible]
+        return self._apply(self._shape, tokens, logits, ordered=best is not None)
+
+    def _apply(self, chain: _Chain, tokens: TokenIds, logits: Floats, *, ordered: bool = False) -> tuple[Any, int]:
+        """Apply a chain to `tokens` `[n]` with these logits `[n]`, which may be `ordered`, the largest first.
+
+        Returns the candidates that it keeps (a view, valid until the next call) and the selected index.
+        """
+        candidates = self._candidates[: len(tokens)]
+        candidates["id"] = tokens
+        candidates["logit"] = logits
         pointer = candidates.ctypes.data_as(llama.llama_token_data_p)
-        array = llama.llama_token_data_array(pointer, len(candidates), -1, best is not None)
+        array = llama.llama_token_data_array(pointer, len(candidates), -1, ordered)
         llama.llama_sampler_apply(chain.handle, ctypes.byref(array))
         return candidates[: array.size], array.selected
 
@@ -203,10 +252,7 @@ def _editors(model: Model, params: SamplingParams) -> list[Callable[[], Any]]:
         parts.append(lambda: llama.llama_sampler_init_penalties(model.n_vocab, last_n, *penalties))
     text = params.grammar if params.json_schema is None else to_gbnf(params.json_schema)
     if text is not None:
-        # llama.cpp treats an empty grammar as no grammar
-        grammar = text.strip() and llama.llama_sampler_init_grammar(model.vocab, text.encode(), b"root")
-        if not grammar:
-            raise ValueError(f"the grammar does not parse as GBNF with a rule named root: {text[:80]!r}")
+        grammar = open_grammar(model.vocab, text)
         parts.append(lambda: grammar)
     return parts
 

@@ -17,6 +17,14 @@ from .noise import Noise
 from .params import SamplingParams
 
 
+class NoTokenLeft(ValueError):
+    """Bias, grammar and logits processors together rule out every token of the vocabulary at a position.
+
+    The answer ends with this error only where the text itself gets there. A draft that runs into such a position ends
+    before it, and the slim tier leaves it to the full one.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Proposal:
     """A token proposed for a draft, and its probability under the drafter.
@@ -65,7 +73,11 @@ class Sampler(Protocol):
         ...
 
     def processed(self, logits: Floats) -> Floats:
-        """Apply bias, penalties, grammar and logits processors to `[n_vocab]`; may return the argument itself."""
+        """Apply bias, penalties, grammar and logits processors to `[n_vocab]`; may return the argument itself.
+
+        At least one of the result's logits is finite, and none is NaN or positive infinity. Raises NoTokenLeft where
+        that is impossible.
+        """
         ...
 
     def distribution(self, logits: Floats) -> Distribution:
@@ -85,7 +97,10 @@ class Sampler(Protocol):
         ...
 
     def accept(self, token: int) -> None:
-        """Append a token to the text, which advances penalties, grammar and random numbers."""
+        """Append a token to the text, which advances penalties, grammar and random numbers.
+
+        Raises ValueError for a token that the bias or the grammar rules out here.
+        """
         ...
 
     def fork(self, *, fresh: bool = False) -> Sampler:

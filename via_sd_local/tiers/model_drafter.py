@@ -10,7 +10,7 @@ import numpy as np
 from ..arrays import Floats
 from ..errors import ModelError
 from ..runtime.vocabulary import check_vocabulary
-from ..sampling.sampler import Sampler
+from ..sampling.sampler import NoTokenLeft, Sampler
 from .cache import TokenCache
 from .drafter import NO_HINTS, Draft, Drafter, Hints
 
@@ -122,8 +122,11 @@ def draft_tokens(
 
 
 def _extend(draft: Draft, row: Floats, sampler: Sampler, end_tokens: frozenset[int], min_confidence: float) -> bool:
-    """Append the next token unless the model is unsure; return whether another one may follow."""
-    proposal = sampler.propose(row)
+    """Append the next token unless the model is unsure or none is left; return whether another one may follow."""
+    try:
+        proposal = sampler.propose(row)
+    except NoTokenLeft:
+        return False
     if proposal.probability < min_confidence:
         return False
     draft.tokens.append(proposal.token)
