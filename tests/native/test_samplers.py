@@ -335,7 +335,9 @@ def test_a_processor_that_returns_no_logits_is_an_error(
     ids=["top", "typical", "mirostat", "mirostat2"],
 )
 def test_the_same_seed_gives_the_same_text(mode: Mode, engine: Callable[..., Engine], params: dict[str, Any]) -> None:
-    one, same, other = (text(engine(mode), seed=seed, **params) for seed in (3, 3, 4))
+    # mirostat carries rounding on, which differs between batches: their lengths must not depend on the clock
+    length = 3 if "mirostat_mode" in params else None
+    one, same, other = (text(engine(mode, draft_tokens=length), seed=seed, **params) for seed in (3, 3, 4))
     assert one == same != other
     assert len(one) == 40
 
