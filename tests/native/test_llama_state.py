@@ -243,6 +243,27 @@ def test_generate_gives_end_tokens_and_goes_on_with_what_is_sent(make: Make) -> 
     assert len(list(llm.generate(tokens, temp=0.0))) == llm.n_ctx() - len(tokens)
 
 
+@pytest.mark.parametrize("options", [{}, {"drafter": "self", "draft_mask": "3", "draft_tokens": 4}], ids=str)
+def test_wherever_generate_is_left_the_context_holds_all_but_the_last_token(
+    make: Make, options: dict[str, Any]
+) -> None:
+    """With drafts, it is left at the beginning, in the midst and at the end of a block."""
+    llm = make(**options)
+    tokens = llm.tokenize(PROMPT.encode())
+    expected: list[int] = []
+    for n in range(1, 9):
+        generation = llm.generate(tokens, temp=0.0)
+        text = [*tokens, *(next(generation) for _ in range(n))]
+        assert ids(llm) == text[:-1]  # held
+        generation.close()
+        assert ids(llm) == text[:-1]
+        assert text[: len(expected)] == expected
+        expected = text
+    if options:
+        assert llm.last_stats["drafted"] > 0
+    assert next(llm.generate([expected[-1]], temp=0.0, reset=False)) == next(make().generate(expected, temp=0.0))
+
+
 def test_generate_goes_on_from_the_context_without_reset(make: Make) -> None:
     llm = make()
     llm.eval(TOKENS)

@@ -114,15 +114,17 @@ class Runner:
     ) -> Generator[int, Sequence[int] | None, None]:
         """Generate token by token to the end of the context; end-of-generation tokens are tokens like any other.
 
-        Tokens that are sent into the generator follow the token that it yielded last.
+        Tokens that are sent into the generator follow the token that it yielded last. Wherever the generator is left,
+        the context holds the text up to the token before that one, as without drafts.
         """
-        turn = Turn()
+        turn, n_prompt = Turn(), len(text)
         try:
             self.turns.begin(turn)
             sampling = replace(sampling, seed=self._seeds.for_call(None))
             sent: list[int] | None = []
             while sent is not None:
                 text += sent
+                n_prompt = len(text)
                 self.shared.synchronise()
                 watcher = TextWatcher(
                     text,
@@ -135,7 +137,7 @@ class Runner:
                 with closing(steps):
                     sent = yield from self._yield_tokens(turn, steps, text)
         finally:
-            self._end(turn, len(text))
+            self._end(turn, max(n_prompt, len(text) - 1))
 
     def _yield_tokens(
         self, turn: Turn, steps: Iterator[Step], text: list[int]
@@ -144,6 +146,7 @@ class Runner:
         for step in steps:
             for token in step.tokens:
                 text.append(token)
+                self.shared.show(len(text) - 1)
                 self.turns.pause(turn)
                 sent = yield token
                 self.turns.resume(turn)

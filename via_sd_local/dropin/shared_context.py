@@ -83,6 +83,10 @@ class SharedContext:
         self.tokens.n_tokens = self.verifier.n_kv
         self.tokens.requires_eval = False
 
+    def show(self, n: int) -> None:
+        """Show only the first `n` tokens of the cache, until the next call of `publish` or `settle`."""
+        self.tokens.n_tokens = min(n, self.verifier.n_kv)
+
     def settle(self, n_text: int) -> None:
         """End a generation: keep only cells that the full model computed, at most `n_text`, and show their tokens.
 
