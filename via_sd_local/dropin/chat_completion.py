@@ -69,7 +69,7 @@ def apply_response_format(arguments: dict[str, Any], *, to_grammar: bool) -> Non
     if response_format is None:
         return
     schema = _read_schema(response_format)
-    if schema is None:
+    if schema is None:  # free text, or any JSON object, for which llama-cpp-python has a grammar
         return
     try:
         grammar = to_gbnf(schema)
@@ -83,13 +83,13 @@ def apply_response_format(arguments: dict[str, Any], *, to_grammar: bool) -> Non
 
 
 def _read_schema(response_format: Any) -> Mapping[str, Any] | str | None:
-    """Return the JSON schema of a response format, None for free text; ValueError for other types."""
+    """Return the JSON schema of a response format, None if it has none; ValueError for an unknown type."""
     kind = response_format.get("type") if isinstance(response_format, Mapping) else None
     if kind == "text":
         return None
     if kind == "json_object":
-        schema = response_format.get("schema")
-        return {"type": "object"} if schema is None else schema
+        schema: Mapping[str, Any] | str | None = response_format.get("schema")
+        return schema
     if kind != "json_schema":
         raise ValueError(f"response_format has type {kind!r}; it must be text, json_object or json_schema")
     body = response_format.get("json_schema")

@@ -136,6 +136,8 @@ class Completions(LowLevel):
                 f'messages is {messages!r:.80}; it must be a list like [{{"role": "user", "content": "…"}}]'
             )
         del arguments["self"]
+        if self._message_text is not None:
+            arguments["messages"] = self._message_text.mark(messages)
         arguments = {name: value for name, value in arguments.items() if value is not None}  # None is the default
         chat_completion.apply_response_format(arguments, to_grammar=self.chat_handler is None)
         if arguments.get("logprobs") and arguments.get("top_logprobs") is None:

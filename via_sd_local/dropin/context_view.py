@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from ..arrays import Floats
 from ..errors import ModelError
+from .message_text import MessageText
 from .original import BaseLlamaCache, Original
 from .runner import Runner
 from .seeds import SeedSource
@@ -22,10 +23,12 @@ __all__ = ["ContextView"]
 class ContextView(Original):
     """`llama_cpp.Llama` whose tokens, logits, seed and cache live in `ContextTokens`, `SharedContext` and the like.
 
-    `_runner` is None where the model does not generate text.
+    `_runner` is None where the model does not generate text; `_message_text` is None there, too, and where control
+    tokens in messages are control tokens.
     """
 
     _runner: Runner | None = None
+    _message_text: MessageText | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._tokens, self._seeds, self._states = ContextTokens(), SeedSource(), StateCache()

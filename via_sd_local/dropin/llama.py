@@ -19,6 +19,7 @@ from .chat_completion import add_bos_to_templates
 from .completions import Completions
 from .engine_loading import generates_text, open_session
 from .load_plan import plans_of
+from .message_text import MessageText
 from .options import TierOptions
 from .original import Original
 from .paths import model_file, path_text
@@ -55,6 +56,7 @@ class Llama(Completions):
         draft_n_gpu_layers: int | None = None,
         draft_n_threads: int | None = None,
         check_memory: bool = True,
+        message_control_tokens: bool = False,
         draft_model: Any = None,
         logits_all: bool = False,
         seed: int | None = RANDOM_SEED,
@@ -78,6 +80,9 @@ class Llama(Completions):
             GPU layers and threads of the draft model; by default the verifier's.
         check_memory
             Refuse models that exceed the available main memory by an estimate.
+        message_control_tokens
+            Let control tokens that are typed in chat messages, such as `<|im_end|>`, be control tokens, as in
+            llama-cpp-python; otherwise they are text.
         draft_model
             A draft model of llama-cpp-python (`LlamaDraftModel`), in place of `drafter`.
         logits_all
@@ -105,6 +110,7 @@ class Llama(Completions):
             draft_n_gpu_layers=draft_n_gpu_layers,
             draft_n_threads=draft_n_threads,
             check_memory=check_memory,
+            message_control_tokens=message_control_tokens,
         )
         known = set(inspect.signature(Original.__init__).parameters) | _OBSOLETE
         if unknown := {name for name, value in original.items() if value is not None} - known:
@@ -152,6 +158,8 @@ class Llama(Completions):
         self._stack.callback(session.close)
         shared = SharedContext(session.engine.verifier, self._tokens, keeps_all=self._logits_all)
         self._runner = Runner(session, shared, self._turns, self._seeds, self._states)
+        if not self._options.message_control_tokens:
+            self._message_text = MessageText(session.model.control_texts)
         add_bos_to_templates(self)
 
     @classmethod

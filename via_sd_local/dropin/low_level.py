@@ -86,6 +86,9 @@ class LowLevel(ContextView):
     def tokenize(self, text: bytes, add_bos: bool = True, special: bool = False) -> list[int]:
         """Return the token ids of a text in UTF-8; `special` recognises control tokens in it."""
         with self._turns.using():
+            if special and self._message_text is not None and self._message_text.has_marks(text):
+                prompt = text.decode("utf-8", "replace")
+                return self._message_text.tokenize(prompt, add_bos, super().tokenize)
             return super().tokenize(text, add_bos, special)
 
     def detokenize(self, tokens: list[int], prev_tokens: list[int] | None = None, special: bool = False) -> bytes:

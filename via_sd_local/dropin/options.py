@@ -24,6 +24,7 @@ class TierOptions:
     draft_n_gpu_layers: int | None
     draft_n_threads: int | None
     check_memory: bool
+    message_control_tokens: bool
 
     def check(self, draft_model: Any) -> None:
         """Raise ValueError or TypeError for options that contradict each other or llama-cpp-python's `draft_model`."""

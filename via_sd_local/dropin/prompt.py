@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..binding import llama
 from .arguments import read_token_ids
+from .message_text import without_marks
 from .original import Original
 
 
@@ -27,7 +28,7 @@ def read_prompt(llm: Original, prompt: str | Sequence[int], suffix: str | None) 
     """
     if suffix is not None and not isinstance(suffix, str):
         raise TypeError(f"suffix is {suffix!r}; it must be a string")
-    text = prompt if isinstance(prompt, str) else None
+    text = without_marks(prompt) if isinstance(prompt, str) else None
     content = prompt if isinstance(prompt, str) else _token_ids(prompt)
     if suffix is None:
         tokens, appended = (_tokenize(llm, content) if isinstance(content, str) else content), ""
