@@ -11,7 +11,7 @@ _SPECIAL = ("__call__", "__getstate__")
 _HANDLES = ("batch", "ctx", "memory", "model", "vocab")  # attributes of llama-cpp-python's classes that hold pointers
 
 
-class _Refusal:
+class Refusal:
     """A data descriptor, which goes before the attributes of the instance, and raises ValueError."""
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
@@ -36,13 +36,13 @@ def close_off(thing: Any) -> None:
 def _closed(kind: Any) -> Any:
     """Return a subclass of the same name whose members are refused."""
     refused = {
-        name: _Refusal()
+        name: Refusal()
         for base in kind.__mro__[:-1]
         for name, member in vars(base).items()
         if _is_public(name) and (callable(member) or hasattr(member, "__get__"))
         if not isinstance(member, (staticmethod, classmethod))
     }
-    handles = {name: _Refusal() for name in _HANDLES}
+    handles = {name: Refusal() for name in _HANDLES}
     return type(kind.__name__, (kind,), {**handles, **refused, "__module__": kind.__module__, "__doc__": kind.__doc__})
 
 

@@ -99,12 +99,12 @@ class Completions(LowLevel):
         if stream:
             return self._stream(request, envelope, streams_usage)
         deltas: list[TextDelta] = []
-        for step in runner.answer(request):
+        for step in runner.answer(request, pauses=False):
             deltas += step.deltas
         return envelope.response(deltas, step.reason, self._usage(request, step.stats))
 
     def _stream(self, request: CompletionRequest, envelope: Envelope, with_usage: bool) -> Iterator[dict[str, Any]]:
-        with contextlib.closing(self._active_runner.answer(request)) as steps:
+        with contextlib.closing(self._active_runner.answer(request, pauses=True)) as steps:
             for step in steps:
                 for delta in step.deltas:
                     yield envelope.chunk(delta)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 
+from .closed import Refusal
+
 
 def is_overridden(thing: object, base: type, name: str) -> bool:
     """Return whether the method `name` of an object is another one than that of its class `base`."""
-    return name in vars(thing) or getattr(type(thing), name) is not getattr(base, name)
+    member = getattr(type(thing), name)
+    return name in vars(thing) or (member is not getattr(base, name) and not isinstance(member, Refusal))
 
 
 def warn_not_called(thing: object, base: type, names: Sequence[str], caller: str) -> None:

@@ -74,8 +74,11 @@ class Runner:
     # generation
     #
 
-    def answer(self, request: CompletionRequest) -> Generator[AnswerStep, None, None]:
-        """Generate an answer step by step; the object is free again before the last step is yielded."""
+    def answer(self, request: CompletionRequest, *, pauses: bool) -> Generator[AnswerStep, None, None]:
+        """Generate an answer step by step; the object is free again before the last step is yielded.
+
+        With `pauses`, for a stream, another call may take the object over between two steps.
+        """
         turn, text = Turn(), list(request.prompt.tokens)
         try:
             self.turns.begin(turn)
@@ -90,10 +93,12 @@ class Runner:
                     deltas = watcher.take(finished=step.finish_reason is not None)
                     if step.finish_reason is not None:
                         break
-                    if deltas:
+                    if deltas and pauses:
                         self.turns.pause(turn)
                         yield AnswerStep(deltas)
                         self.turns.resume(turn)
+                    elif deltas:
+                        yield AnswerStep(deltas)
             if request.prompt.appended:
                 deltas.append(TextDelta(request.prompt.appended))
             self.shared.settle(len(text))
