@@ -12,19 +12,34 @@ from typing import IO, Any, BinaryIO, Literal, TextIO, overload
 from .errors import ModelError
 
 PACKAGE = Path(__file__).resolve().parent
+NO_FOLDER = Path(os.devnull) / "via-sd-local"  # nothing can be read or written in it
 
 
 def cache_folder() -> Path:
     """Return the folder for models, costs, profiles and histories; it need not exist.
 
-    It is `$VIA_SD_HOME`, or `via-sd-local` in the user's cache folder.
+    It is `$VIA_SD_HOME`, or `via-sd-local` in the user's cache folder. A user without a home folder, such as a number
+    without a name in a container, has `NO_FOLDER`: what is only kept to save time is then not kept.
     """
     home = os.environ.get("VIA_SD_HOME")
     if home:
-        return Path(home).expanduser().absolute()
-    import platformdirs  # here: most commands need no cache, and this import takes milliseconds
+        folder = Path(os.path.expanduser(home))
+    else:
+        import platformdirs  # here: most commands need no cache, and this import takes milliseconds
 
-    return platformdirs.user_cache_path("via-sd-local", appauthor=False).absolute()
+        try:
+            folder = platformdirs.user_cache_path("via-sd-local", appauthor=False)
+        except RuntimeError:  # as pathlib reports that there is no home folder
+            return NO_FOLDER
+    return NO_FOLDER if folder.parts[0].startswith("~") else folder.absolute()
+
+
+def needed_cache_folder() -> Path:
+    """Return `cache_folder()` for files that cannot be done without; raises ModelError where there is none."""
+    folder = cache_folder()
+    if folder == NO_FOLDER:
+        raise ModelError("this user has no home folder (HOME) to keep files in: set VIA_SD_HOME to a folder")
+    return folder
 
 
 def read_text(path: str | Path, what: str) -> str:

@@ -48,10 +48,11 @@ class LayerMask:
         return cls.of(n_layer, attn=range(layer), ffn=range(layer))
 
     @classmethod
-    def parse(cls, text: str, n_layer: int) -> LayerMask:
+    def parse(cls, text: str, n_layer: int, name: str = "mask") -> LayerMask:
         """Parse `"12-17"` (whole layers), `"a3,f3,12-17"` (a: attention, f: FFN), or `""` / `"none"` (no mask).
 
-        Raises ValueError, naming the item that cannot be parsed or the layer that does not exist.
+        Raises ValueError, naming the item that cannot be parsed or the layer that does not exist; it calls the mask by
+        the parameter's `name`.
         """
         attn: set[int] = set()
         ffn: set[int] = set()
@@ -60,13 +61,13 @@ class LayerMask:
             match = _ITEM.fullmatch(item)
             if match is None:
                 raise ValueError(
-                    f"mask item {item!r} in {text!r} is none of 12, 12-17, a12, f12-17, … (a: attention, f: FFN)"
+                    f"{name} item {item!r} in {text!r} is none of 12, 12-17, a12, f12-17, … (a: attention, f: FFN)"
                 )
             part, first, last = match[1], int(match[2]), int(match[3] or match[2])
             if last < first:
-                raise ValueError(f"mask item {item!r} ends before it begins; write {last}-{first}")
+                raise ValueError(f"{name} item {item!r} ends before it begins; write {last}-{first}")
             if last >= n_layer:
-                raise ValueError(f"mask item {item!r} names layer {last}; the model's layers are 0 to {n_layer - 1}")
+                raise ValueError(f"{name} item {item!r} names layer {last}; the model's layers are 0 to {n_layer - 1}")
             if part != "f":
                 attn.update(range(first, last + 1))
             if part != "a":

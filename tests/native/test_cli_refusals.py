@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import pytest
 from commands import MODES, PROMPT, Run, assert_refused, greedy, spawn
 
 from via_sd_local import cli
+from via_sd_local.__main__ import main as program
 from via_sd_local.tiers.cache import TokenCache
 
 answer, files, run = commands.answer, commands.files, commands.run
@@ -33,7 +32,14 @@ REFUSED = {
     "truncated draft": (("--draft", "{}/truncated.gguf"), "truncated.gguf: llama.cpp cannot load this file"),
     "other tokenizer": (("--draft", "{}/other.gguf"), "token 300 is 'xyz' in the draft and 'nd' in the verifier"),
     "recurrent draft": (("--draft", "{}/mamba.gguf"), "mamba.gguf: this model cannot draft"),
-    "mask range": ((*DRAFTS, "--mask", "4-6"), "mask item '4-6' names layer 6; the model's layers are 0 to 5"),
+    "mask range": ((*DRAFTS, "--mask", "4-6"), "--mask item '4-6' names layer 6; the model's layers are 0 to 5"),
+    "draft mask range": (("--drafter", "self", "--draft-mask", "6"), "error: --draft-mask item '6' names layer 6;"),
+    "draft placement": (("--draft", "{}/llama.gguf", "--draft-main-gpu", "3"), "error: --draft-main-gpu is 3, counted"),
+    "draft devices": (("--draft", "{}/llama.gguf", "--draft-gpu-layers", "-5"), "error: --draft-gpu-layers is -5; "),
+    "flash attention": (
+        ("--cache-type-v", "q4_0", "--flash-attn", "off"),
+        "--cache-type-v is 'q4_0' with --flash",
+    ),
     "mask form": ((*DRAFTS, "--mask", "2,x"), "mask item 'x' in '2,x' is none of"),
     "mask order": ((*DRAFTS, "--mask", "3-2"), "mask item '3-2' ends before it begins; write 2-3"),
     "mask all": ((*DRAFTS, "--mask", "a0-5"), "the mask skips the attention of every layer; keep at least one"),
@@ -45,44 +51,56 @@ REFUSED = {
         "ratio threshold rewrite is 1.5; it must be a probability from 0 to 1",
     ),
     "thresholds nan": ((*DRAFTS, "--mask", "2", "--thresholds", "nan,0"), "joint threshold accept is nan"),
-    "no drafter": (("--mode", "sd"), "mode 'sd' needs a drafter"),
-    "no draft": (("--drafter", "model"), "drafter 'model' needs a draft model (draft)"),
-    "two drafters": (("--drafter", "lookup", "--draft", "x.gguf"), "'lookup' does not use the draft model 'x.gguf'"),
-    "draft for none": (("--drafter", "none", "--draft", "x.gguf"), "'none' does not use the draft model 'x.gguf'"),
-    "plain drafter": (("--mode", "plain", "--drafter", "lookup"), "mode 'plain' does not draft"),
-    "no mask": (DRAFTS, "mode 'exact' needs a mask, and there is no profile of this verifier: give one"),
-    "mask for sd": (("--drafter", "lookup", "--mask", "2"), "mask is for the modes exact and tiered"),
-    "thresholds for plain": (("--thresholds", "0,0"), "thresholds is for the modes exact and tiered"),
-    "deviation": ((*MODES["tiered"], "--max-deviation", "1.5"), "max_deviation is 1.5; it must be a share from 0 to 1"),
+    "no drafter": (
+        ("--mode", "sd"),
+        "error: --mode sd needs a drafter: a draft model (--draft), --drafter lookup, which needs no model, or ",
+    ),
+    "no draft": (("--drafter", "model"), "error: --drafter model needs a draft model (--draft)"),
+    "two drafters": (("--drafter", "lookup", "--draft", "x.gguf"), "lookup does not use the draft model 'x.gguf'"),
+    "draft for none": (("--drafter", "none", "--draft", "x.gguf"), "none does not use the draft model 'x.gguf'"),
+    "plain drafter": (("--mode", "plain", "--drafter", "lookup"), "--mode plain does not draft"),
+    "no mask": (DRAFTS, "--mode exact needs a mask, and there is no profile of this verifier: give one"),
+    "mask for sd": (("--drafter", "lookup", "--mask", "2"), "error: --mask is for the modes exact and tiered"),
+    "thresholds for plain": (("--thresholds", "0,0"), "error: --thresholds is for the modes exact and tiered"),
+    "deviation": (
+        (*MODES["tiered"], "--max-deviation", "1.5"),
+        "error: --max-deviation is 1.5; it must be",
+    ),
     "no mask or profile": (
         (*DRAFTS, "--profile", "none"),
-        "mode 'exact' needs a mask (mask), e.g. 12-17, or a routing",
+        "--mode exact needs a mask (--mask), e.g. 12-17, or a routing profile (--profile)",
     ),
     "absent profile": ((*DRAFTS, "--profile", "nonesuch"), "there is no profile 'nonesuch'; `via-sd-local profiles"),
     "deviation of sd": (
         ("--drafter", "lookup", "--mode", "sd", "--max-deviation", "0.1"),
-        "max_deviation is for the modes auto and tiered; mode 'sd' does not deviate",
+        "error: --max-deviation is for the modes auto, lenient and tiered; --mode sd does not deviate",
     ),
-    "top-p": (("--temperature", "1", "--top-p", "1.5"), "top_p is 1.5; it must be a number from 0 to 1"),
-    "repeat penalty": (("--repeat-penalty", "0"), "repeat_penalty is 0.0; it must be above 0"),
-    "grammar": (("--grammar-file", "{}/text.gguf"), "the grammar does not parse"),
+    "top-p": (("--temperature", "1", "--top-p", "1.5"), "error: --top-p is 1.5; it must be a number from 0 to 1"),
+    "repeat penalty": (("--repeat-penalty", "0"), "error: --repeat-penalty is 0.0; it must be above 0"),
+    "grammar": (
+        ("--grammar-file", "{}/text.gguf"),
+        "with a rule named root: expecting ::= at is not a GGUF",
+    ),
     "grammar absent": (("--grammar-file", "{}/absent.gbnf"), "absent.gbnf cannot be read"),
     "schema": (("--json-schema-file", "{}/latin1.txt"), "latin1.txt is not UTF-8 text"),
     "schema and grammar": (
         ("--json-schema-file", "{}/text.gguf", "--grammar-file", "{}/text.gguf"),
         "give one of the two",
     ),
-    "schema form": (("--json-schema-file", "{}/text.gguf"), "json_schema is not JSON"),
-    "temperature": (("--temperature", "-0.5"), "temperature is -0.5; it must be"),
+    "schema form": (("--json-schema-file", "{}/text.gguf"), "error: --json-schema-file is not JSON"),
+    "temperature": (("--temperature", "-0.5"), "error: --temperature is -0.5; it must be"),
     "temperature nan": (("--temperature", "nan"), "temperature is nan"),
     "temperature inf": (("--temperature", "inf"), "temperature is inf"),
     "seed": (("--temperature", "1", "--seed", "-1"), "seed is -1; it must be 0 or larger"),
     "draft tokens without a drafter": (("--draft-tokens", "3"), "--draft-tokens is given, but nothing drafts"),
-    "draft tokens": (("--drafter", "lookup", "--draft-tokens", "0"), "draft_tokens is 0; it must be at least 1"),
-    "context": (("--n-ctx", "1"), "n_ctx is 1; a context needs at least 2 positions"),
-    "negative context": (("--n-ctx", "-4"), "n_ctx is -4; a context needs at least 2 positions"),
-    "threads": (("--threads", "0"), "threads is 0; it must be from 1 to 512"),
-    "long prompt": (("--prompt", "the sea" * 100, "--n-ctx", "64"), "tokens; the context holds 64 (n_ctx)"),
+    "draft tokens": (
+        ("--drafter", "lookup", "--draft-tokens", "0"),
+        "error: --draft-tokens is 0; it must be",
+    ),
+    "context": (("--n-ctx", "1"), "error: --n-ctx is 1; a context needs at least 2 positions"),
+    "negative context": (("--n-ctx", "-4"), "error: --n-ctx is -4; a context needs at least 2 positions"),
+    "threads": (("--threads", "0"), "error: --threads is 0; it must be from 1 to 512"),
+    "long prompt": (("--prompt", "the sea" * 100, "--n-ctx", "64"), "tokens; the context holds 64 (--n-ctx)"),
     "template absent": (("--chat-template", "{}/absent.jinja"), "absent.jinja cannot be read"),
     "template folder": (("--chat-template", "{}"), "cannot be read"),
     "template encoding": (("--chat-template", "{}/latin1.txt"), "latin1.txt is not UTF-8 text"),
@@ -121,7 +139,7 @@ def test_a_prompt_that_cannot_be_read_is_refused_before_a_model_is_loaded(
 def test_a_prompt_that_leaves_no_room_for_an_answer_is_refused(answer: Run, files: Path) -> None:
     _, _, n = greedy(files / "llama.gguf", PROMPT, 1)
     for n_ctx in (n, n - 1):
-        message = f"the prompt has {n} tokens; the context holds {n_ctx} (n_ctx), at least one of them for the answer"
+        message = f"the prompt has {n} tokens; the context holds {n_ctx} (--n-ctx), at least one of them for the answer"
         assert_refused(answer("--n-ctx", n_ctx), message)
     last = answer("--n-ctx", n + 1, "--json").json
     assert (last["finish_reason"], last["usage"]["total_tokens"]) == ("length", n + 1)
@@ -153,21 +171,40 @@ def test_wrong_usage_exits_with_2(arguments: tuple[str, ...], capsys: pytest.Cap
     assert caught.value.code == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith("usage: via-sd-local")
-    assert "error: " in err.splitlines()[-1]
+    assert err.startswith("error: ")
+    assert err.index("\n") == len(err) - 1
+    assert "--help` lists the options)" in err
+
+
+def test_wrong_usage_names_what_was_typed_and_the_closest_option(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, message in (
+        (("complete", "x", "--temprature", "1"), "there is no option --temprature; did you mean --temperature?"),
+        (("complete", "x", "--max-tokens", "many"), "--max-tokens: invalid token_count value: 'many'"),
+        (("complete", "x", "y"), "unexpected argument y"),
+        (("doctor", "x"), "unexpected argument x"),
+        (("chat", "--mode", "fast"), "--mode: invalid choice: 'fast'"),
+    ):
+        with pytest.raises(SystemExit):
+            program(list(arguments))
+        assert capsys.readouterr().err.startswith(f"error: {message}")
 
 
 def test_a_context_of_0_is_refused(answer: Run) -> None:
-    assert_refused(answer("--n-ctx", 0), "n_ctx is 0")
+    assert_refused(answer("--n-ctx", 0), "--n-ctx is 0")
 
 
 def test_empty_thresholds_are_refused(answer: Run) -> None:
     assert_refused(answer(*MODES["exact"], "--thresholds", ""), "thresholds '' are not of the form")
 
 
-def test_an_empty_template_is_not_taken_for_the_models_own(answer: Run) -> None:
-    result = answer("--chat-template", os.devnull, "--json", verifier="template.gguf")
-    assert result.status == 1 or json.loads(result.out)["usage"]["prompt_tokens"] == 1
+@pytest.mark.parametrize("text", ["", "This file is no template.\n"])
+def test_a_template_without_the_messages_is_refused_and_not_taken_for_the_models_own(
+    text: str, answer: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "t.jinja"
+    path.write_text(text, encoding="utf-8")
+    result = answer("--chat-template", path, verifier="template.gguf")
+    assert_refused(result, "the chat template leaves out the messages")
 
 
 @pytest.mark.parametrize("template", ["{{ 1 // 0 }}", "{{ range(10 ** 10) | list }}", "{{ 'a'.encode('nix') }}"])
@@ -185,7 +222,7 @@ def test_more_threads_than_llama_cpp_can_have_are_refused(run: Run, files: Path,
     assert_refused(run("complete", "--verifier", files / "llama.gguf", "--prompt", "x", "--threads", 10**6), "threads")
 
 
-@pytest.mark.parametrize("case", ["text file", "truncated", "architecture", "other tokenizer", "mask all"])
+@pytest.mark.parametrize("case", ["text file", "truncated", "architecture", "other tokenizer", "mask all", "grammar"])
 def test_a_refusal_in_a_process_of_its_own_is_as_short(case: str, files: Path) -> None:
     """No abort, and nothing that llama.cpp itself prints."""
     options, message = REFUSED[case]

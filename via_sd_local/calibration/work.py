@@ -17,7 +17,7 @@ except ImportError:  # Windows, where two calibrations at once are not told apar
     fcntl = None  # type: ignore[assignment]
 
 from ..errors import ModelError
-from ..files import cache_folder, replacing_path
+from ..files import needed_cache_folder, replacing_path
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ class Work:
     def __init__(self, key: Any) -> None:
         """Name the folder by `key`, JSON data on which all results in it depend."""
         digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
-        self.folder = cache_folder() / "calibration" / digest
+        self.folder = needed_cache_folder() / "calibration" / digest
         self._warned = False
 
     @contextmanager

@@ -7,14 +7,17 @@ import os
 from pathlib import Path
 
 from ..errors import ModelError
-from ..files import cache_folder
+from ..files import needed_cache_folder
 from . import hub
 from .registry import CatalogModel, MadeModel, registry
 
 
 def models_folder() -> Path:
-    """Return the folder where models are kept, `models` in `cache_folder()`; it need not exist."""
-    return cache_folder() / "models"
+    """Return the folder where models are kept, `models` in the cache folder; it need not exist.
+
+    Raises ModelError for a user without a home folder.
+    """
+    return needed_cache_folder() / "models"
 
 
 def default_name() -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from .._version import version
 from ..cli.options import DEFAULT_MODEL, add_sampling, add_settings, given_sampling, settings_from
 from ..cli.output import note_if_cut
+from ..cli.parser import Parser
 from ..cli.subcommands import Commands
 from ..files import read_text
 
@@ -22,7 +23,7 @@ Talk to a model. A prompt on standard input gives one answer. In a terminal, /he
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of `python -m via_sd_local.chat`."""
-    parser = argparse.ArgumentParser(prog="python -m via_sd_local.chat", description=DESCRIPTION)
+    parser = Parser(prog="python -m via_sd_local.chat", description=DESCRIPTION)
     _add_options(parser)
     return parser
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 from ..errors import ViaSdError
 from ..visible import unguarded, visible_terminals
+from .wording import as_typed
 
 
 @contextlib.contextmanager
@@ -18,7 +19,9 @@ def plain_warnings() -> Iterator[None]:
     """Show each warning once, as one line without file name and source."""
     with warnings.catch_warnings():
         warnings.simplefilter("default", RuntimeWarning)
-        warnings.showwarning = lambda message, *_args, **_kwargs: print(f"warning: {message}", file=sys.stderr)
+        warnings.showwarning = lambda message, *_args, **_kwargs: print(
+            f"warning: {as_typed(str(message))}", file=sys.stderr
+        )
         yield
 
 
@@ -39,7 +42,7 @@ def _run(command: Callable[[], int]) -> int:
             sys.stdout.flush()
             return status
     except (ViaSdError, ValueError, ImportError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"error: {as_typed(' '.join(str(error).split()))}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(file=sys.stderr)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
+from typing import Any
 
 from ..runtime.placement import CACHE_TYPES, DEFAULT, FLASH_ATTN, SPLIT_MODES, Placement, parse_list, parse_shares
+from .wording import as_typed
 
 VERIFIER, DRAFT = "", "draft-"
 NAMES = (
@@ -73,8 +76,15 @@ def _add(group: argparse._ArgumentGroup, prefix: str) -> None:
 
 
 def placement_from(args: argparse.Namespace, prefix: str) -> Placement:
-    """Return the placement of one model; raises ValueError for a bad value."""
+    """Return the placement of one model; raises ValueError for a bad value, which names the option as it is typed."""
     values = {name: getattr(args, (prefix + name).replace("-", "_")) for name in NAMES}
+    try:
+        return _placement(values)
+    except ValueError as error:
+        raise ValueError(as_typed(str(error), prefix)) from None
+
+
+def _placement(values: Mapping[str, Any]) -> Placement:
     return Placement(
         n_gpu_layers=values["gpu-layers"],
         main_gpu=values["main-gpu"],

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable
 
 from . import console
+from .parser import Parser
 from .subcommands import Commands
 
 
@@ -17,7 +18,7 @@ def build_parser(*more: Callable[[Commands], None]) -> argparse.ArgumentParser:
     from .._version import version
     from . import calibrate, complete, doctor, models, profiles, rpc_server, testbed
 
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="via-sd-local", description="Three-tier speculative decoding (VIA-SD) for GGUF models on llama.cpp."
     )
     parser.add_argument("--version", action="version", version=f"via-sd-local {version()}")

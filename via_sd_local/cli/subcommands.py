@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import TypeAlias
 
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+from .parser import Parser
+
+Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 
 
 def add_actions(commands: Commands, name: str, help: str) -> Commands:

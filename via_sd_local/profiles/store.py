@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import ModelError
-from ..files import PACKAGE, cache_folder
+from ..files import PACKAGE, cache_folder, needed_cache_folder
 from ..runtime.fingerprint import Fingerprint
 from .profile import Profile, load
 
@@ -41,7 +41,11 @@ def file_name(verifier: Path, draft: Path | None) -> str:
 
 
 def default_path(verifier: Path, draft: Path | None) -> Path:
-    """Return the path at which calibration saves the profile of a pair, unless another one is given."""
+    """Return the path at which calibration saves the profile of a pair, unless another one is given.
+
+    Raises ModelError for a user without a home folder.
+    """
+    needed_cache_folder()
     return folder() / file_name(verifier, draft)
 
 

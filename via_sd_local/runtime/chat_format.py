@@ -23,6 +23,7 @@ from .model import Model
 _BEGIN, _END = "\ufdd0", "\ufdd1"
 _SLOW = 20_000_000  # characters times control tokens; about 0.1 s
 _MARKED = re.compile(f"{_BEGIN}([^{_BEGIN}{_END}]*){_END}")
+_PROBE = "probe"  # a message
 
 
 class Message(TypedDict):
@@ -51,6 +52,19 @@ class ChatFormat:
             self._render = formatter(template, eos_token=text_of(model.eos), bos_token=text_of(model.bos))
         except jinja2.TemplateError as error:
             raise ModelError(f"the chat template cannot be parsed: {error}") from None
+        self._check_insertion()
+
+    def _check_insertion(self) -> None:
+        """Raise ModelError for a template that leaves messages out, such as a text that is no template."""
+        try:
+            rendered = self.text([{"role": "user", "content": _PROBE}])
+        except ModelError:
+            return  # it may demand what this conversation lacks
+        if _PROBE not in rendered.lower():
+            raise ModelError(
+                "the chat template leaves out the messages; a Jinja template inserts them, e.g. with "
+                "{{ messages[0].content }}"
+            )
 
     def tokens(self, messages: Sequence[Message]) -> list[int]:
         """Return the prompt's token ids, with exactly one BOS if the model wants one.

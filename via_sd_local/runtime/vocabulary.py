@@ -9,6 +9,16 @@ from ..errors import ModelError
 if TYPE_CHECKING:
     from .model import Model
 
+_KINDS = {  # llama_vocab_type
+    0: "absent",
+    1: "SentencePiece",
+    2: "byte-level BPE",
+    3: "WordPiece",
+    4: "Unigram",
+    5: "RWKV's",
+    6: "PLaMo's",
+}
+
 
 def check_vocabulary(draft: Model, verifier: Model) -> None:
     """Raise ModelError, naming the first difference, unless each token id means the same to both models.
@@ -19,7 +29,10 @@ def check_vocabulary(draft: Model, verifier: Model) -> None:
         return
     pair = f"the draft {draft.path.name} cannot serve the verifier {verifier.path.name}"
     if draft.vocab_type != verifier.vocab_type:
-        raise ModelError(f"{pair}: their tokenizers are of types {draft.vocab_type} and {verifier.vocab_type}")
+        raise ModelError(
+            f"{pair}: its tokenizer is {_kind(draft)} and the verifier's {_kind(verifier)}; take a draft of the "
+            "verifier's family"
+        )
     for name in ("bos", "eos"):
         theirs, ours = getattr(draft, name), getattr(verifier, name)
         if theirs != ours:
@@ -35,6 +48,10 @@ def check_vocabulary(draft: Model, verifier: Model) -> None:
         raise ModelError(
             f"{pair}: token {token} ({_quoted(verifier.token_text(token))}) ends the text in only one of them"
         )
+
+
+def _kind(model: Model) -> str:
+    return _KINDS.get(model.vocab_type, f"of type {model.vocab_type}")
 
 
 def _quoted(text: bytes) -> str:

@@ -77,7 +77,10 @@ class Loader:
         if isinstance(spec, SelfSpec):
             return self.own(SelfDrafter(verifier, fitted(spec.mask, target)))
         is_shared = spec.placement == request.placement and spec.path.samefile(target.path)
-        model = target if is_shared else self.own_model(Model(spec.path, spec.placement))
+        try:
+            model = target if is_shared else self.own_model(Model(spec.path, spec.placement))
+        except ValueError as error:
+            raise ValueError(f"draft_placement: {error}") from None
         return self.own(ModelDrafter(model, target, n_ctx=verifier.context.n_ctx, n_threads=spec.threads))
 
     def own_model(self, model: M) -> M:

@@ -122,7 +122,11 @@ class Settings:
             raise ValueError("mode 'plain' does not draft; leave out the drafter, or use mode 'sd'")
         if mode is not Mode.PLAIN and not self.drafter_kinds:
             problem = f"mode {self.mode!r} needs a drafter"
-            raise MissingSetting("drafter", problem, ": a draft model (draft), or drafter 'lookup' or 'self'")
+            raise MissingSetting(
+                "drafter",
+                problem,
+                ": a draft model (draft), drafter 'lookup', which needs no model, or drafter 'self' with a draft_mask",
+            )
 
     def _check_max_deviation(self) -> None:
         if self.max_deviation is None:
@@ -198,6 +202,6 @@ class Settings:
             return LookupSpec()
         if kind is DrafterKind.SELF:
             assert self.draft_mask is not None, "checked at construction"
-            return SelfSpec(LayerMask.parse(self.draft_mask, n_layer))
+            return SelfSpec(LayerMask.parse(self.draft_mask, n_layer, "draft_mask"))
         assert draft is not None, "checked at construction"
         return ModelSpec(draft, self.draft_placement, self.threads)
