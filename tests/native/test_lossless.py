@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny
-from oracle import near_ties
+from oracle import MARGIN, near_ties
 
 from via_sd_local.binding import llama
 from via_sd_local.engine.engine import Engine
+from via_sd_local.engine.gate import ConfidenceRule
 from via_sd_local.engine.policy import Mode, Policy
 from via_sd_local.errors import NativeError
 from via_sd_local.mask import LayerMask
@@ -217,6 +218,28 @@ def test_tiered_deviates_no_more_than_its_thresholds_let_it(smol_bench: Bench, s
     assert lax.stats.regions["A"] > 0
     assert sum(lax.stats.regions[region] for region in ("A", "B", "bonus")) > 10
     assert lax.stats.passes["slim"].calls > 5
+
+
+def test_a_hopeless_mask_costs_an_answer_its_budget_and_two_tokens_at_most(smol_bench: Bench) -> None:
+    """Half of the sublayers skipped, and thresholds that let everything pass; the seed makes each budget a fresh one.
+
+    What is beyond a near-tie counts, by an evaluation of the finished text; no less may be reported.
+    """
+    rule, mask = ConfidenceRule(0.01, 0.01), LayerMask.parse("4-18", smol_bench.model.n_layer)
+    tiers = smol_bench.verifier(smol_bench.model, str(mask), N_CTX)
+    drafter = smol_bench.keep(SelfDrafter(tiers, mask))
+    engine = Engine(tiers, drafter, Policy(Mode.TIERED, 3, rule, max_deviation=0.02))
+    reference = smol_bench.verifier(smol_bench.model, "", N_CTX).context
+    prompt = smol_bench.prompts[0]
+    for length in (3, 24):
+        emitted = run(engine, prompt, length, SamplingParams(seed=1))
+        assert engine.stats.passes["slim"].calls > 0
+        reference.clear()
+        rows = reference.decode([*prompt, *emitted[:-1]], 0, len(emitted))
+        gaps = rows.max(axis=1) - rows[np.arange(len(emitted)), emitted]
+        deviations = int((gaps > MARGIN).sum())
+        assert deviations <= 0.02 * len(emitted) + 2
+        assert (engine.stats.deviation or 0.0) * len(emitted) >= deviations - 1e-6
 
 
 @pytest.mark.parametrize("mode", [Mode.SD, Mode.EXACT], ids=lambda mode: mode.value)
