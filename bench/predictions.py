@@ -23,7 +23,7 @@ from prompts import tasks
 
 from via_sd_local.catalog.lookup import resolve
 from via_sd_local.engine.engine import Engine
-from via_sd_local.engine.measure import costs_of
+from via_sd_local.engine.kept_costs import costs_of
 from via_sd_local.engine.policy import Mode, Policy
 from via_sd_local.errors import ViaSdError
 from via_sd_local.mask import LayerMask

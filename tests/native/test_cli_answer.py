@@ -89,6 +89,7 @@ def test_the_json_object_has_these_keys_and_no_others(mode: str, answer: Run) ->
         *("rejection_rate", "acceptance_length", "passes", "prefill_seconds", "first_token_seconds", "seconds"),
         *("tokens_per_second", "overhead_seconds", "blocks", "draft_prefill_tokens"),
         *("audits", "audited", "deviations", "deviation", "overshoot", "tightened", "max_in_flight"),
+        *("unaudited", "assumed_deviations", "drafting_off"),
         *("draft_lengths", "accepted_lengths", "acceptance_by_position", "drafters", "drafter_failed", "pace"),
         "draft_prefill_tokens",
     }
@@ -310,7 +311,9 @@ def test_a_json_schema_file_is_followed(mode: str, answer: Run, tmp_path: Path) 
 def test_a_budget_makes_tiered_stricter(answer: Run, files: Path) -> None:
     options = ("--draft", files / "llama.gguf", "--mode", "tiered", "--mask", "2-3", "--thresholds", "0,0", "--json")
     lax = answer(*options, max_tokens=200).json["stats"]
-    strict = answer(*options, "--max-deviation", "0", max_tokens=200).json["stats"]
+    strict = answer(*options, "--max-deviation", "0.01", max_tokens=200).json["stats"]
+    nothing = answer(*options, "--max-deviation", "0", max_tokens=200).json["stats"]
+    assert (nothing["passes"]["slim"]["calls"], nothing["deviation"]) == (0, 0)
     assert lax["tightened"] == 0 < strict["tightened"]
     assert strict["passes"]["slim"]["calls"] < lax["passes"]["slim"]["calls"]
 

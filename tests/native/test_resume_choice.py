@@ -84,7 +84,7 @@ def test_on_a_device_costs_are_measured_though_drafts_have_a_fixed_length(
             self.n_devices = devices
 
     monkeypatch.setattr("via_sd_local.session.loader.Model", OnDevices)
-    monkeypatch.setattr(session, "costs_of", lambda *_parts: DEAR)
+    monkeypatch.setattr(session, "costs_of", lambda *_parts, **_options: DEAR)
     settings = Settings(tiny_file, drafter="lookup", mask="2-3", mode="exact", draft_tokens=3, threads=1)
     with session.Session(settings) as opened:
         assert opened.engine.resume_choice.should_resume(4) != measured

@@ -152,6 +152,7 @@ def test_a_request_has_values_in_place_of_texts() -> None:
         n_ctx=256,
         threads=2,
         check_memory=True,
+        remeasure=False,
     )
     assert asked.draft_model == model
     assert request(**SELF).drafters == (SelfSpec(LayerMask.parse("8-25", 30)),)

@@ -22,6 +22,8 @@ def report(stats: Stats, shares: Mapping[Tier, float], n_ctx: int, why_no_drafts
     rows.append(("context", f"{stats.prompt_tokens + stats.completion_tokens} of {n_ctx} tokens"))
     if stats.mode != "plain":
         rows.append(("drafts", _drafts(stats) or f"none: {why_no_drafts or 'nothing was proposed'}"))
+        if _drafts(stats) and stats.why_off:
+            rows.append(("drafting off", stats.why_off))
         if len(stats.drafts) > 1:
             rows += [(f"  {name}", _accepted(*_sums(stats, name))) for name in stats.drafts]
     if Mode(stats.mode).trusts_slim_tier:

@@ -39,6 +39,8 @@ def status_line(
         parts.append(f"{1 - stats.rejection_rate:.0%} of {stats.drafted} drafted tokens accepted")
     if why_no_drafts:
         parts.append(f"no drafts: {why_no_drafts}")
+    elif stats.why_off:
+        parts.append(f"drafting off: {stats.why_off}")
     if why_no_slim:
         parts.append(f"the slim tier was never asked: {why_no_slim}")
     if mode.is_lossy:

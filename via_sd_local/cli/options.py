@@ -86,6 +86,11 @@ def add_settings(parser: argparse.ArgumentParser, *, verifier: str) -> None:
         help="context length in tokens (default: 4096, or what the model was trained for, if that is less)",
     )
     group.add_argument("--threads", metavar="N", type=int, help=THREADS_HELP)
+    group.add_argument(
+        "--remeasure",
+        action="store_true",
+        help="time passes anew, in under 3 seconds, instead of using costs that were measured earlier",
+    )
     add_placement(parser)
     add_ignore_memory(parser)
 
@@ -225,4 +230,5 @@ def settings_from(args: argparse.Namespace) -> Settings:
         placement=placement_from(args, VERIFIER),
         draft_placement=placement_from(args, DRAFT),
         check_memory=not args.ignore_memory,
+        remeasure=args.remeasure,
     )

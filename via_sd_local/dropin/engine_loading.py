@@ -46,6 +46,7 @@ def open_session(llm: Original, options: TierOptions, draft_model: Any) -> Sessi
         placement=placement,
         draft_placement=draft_placement,
         check_memory=False,  # done before the verifier was loaded
+        remeasure=options.remeasure,
     )
     model = llm._model.model
     context = Context.borrow(Model.borrow(llm.model_path, model, placement), llm._ctx.ctx)

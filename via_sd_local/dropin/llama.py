@@ -57,6 +57,7 @@ class Llama(Completions):
         draft_n_threads: int | None = None,
         check_memory: bool = True,
         message_control_tokens: bool = False,
+        remeasure: bool = False,
         draft_model: Any = None,
         logits_all: bool = False,
         seed: int | None = RANDOM_SEED,
@@ -83,6 +84,8 @@ class Llama(Completions):
         message_control_tokens
             Let control tokens that are typed in chat messages, such as `<|im_end|>`, be control tokens, as in
             llama-cpp-python; otherwise they are text.
+        remeasure
+            Time passes anew, instead of using costs that an earlier process or the profile has measured.
         draft_model
             A draft model of llama-cpp-python (`LlamaDraftModel`), in place of `drafter`.
         logits_all
@@ -111,6 +114,7 @@ class Llama(Completions):
             draft_n_threads=draft_n_threads,
             check_memory=check_memory,
             message_control_tokens=message_control_tokens,
+            remeasure=remeasure,
         )
         known = set(inspect.signature(Original.__init__).parameters) | _OBSOLETE
         if unknown := {name for name, value in original.items() if value is not None} - known:

@@ -25,6 +25,7 @@ class TierOptions:
     draft_n_threads: int | None
     check_memory: bool
     message_control_tokens: bool
+    remeasure: bool
 
     def check(self, draft_model: Any) -> None:
         """Raise ValueError or TypeError for options that contradict each other or llama-cpp-python's `draft_model`."""

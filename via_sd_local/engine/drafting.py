@@ -84,6 +84,8 @@ class Drafting:
         others = [self._paces[i].promised(room) for i in later if self._drafters[i] is not None]
         limit = pace.next_length(room, max(others, default=0.0))
         self._stats.pace["off"] += limit == 0 < room
+        if room > 0:
+            self._stats.refusal = str(pace.refusal) if pace.refusal is not None else None
         self._stats.pace["probes"] += pace.probes - probes
         return limit
 

@@ -116,7 +116,7 @@ class Engine(Generic[V]):
         if not self.verifier.can_rewind:  # the constructor has warned already
             return None
         if any(pace.off for pace in self.paces):
-            return "drafting would be slower than plain decoding here"
+            return stats.why_off or "drafting would be slower than plain decoding here"
         return "the drafter found nothing to propose"
 
     @property

@@ -1,52 +1,32 @@
-"""Costs of passes, measured once for a pair of models on a machine, in a few seconds, and kept in the cache folder."""
+"""Times passes of a pair of models by kind and number of tokens, in a few seconds, each size several times."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
-from pathlib import Path
 
-from ..files import cache_folder, replacing
 from ..tiers.cache import Recorder, ignore
 from ..tiers.drafter import Drafter, Hints
 from ..tiers.model_drafter import ModelDrafter
 from ..tiers.self_drafter import SelfDrafter
 from ..tiers.verifier import Verifier
-from .costs import Costs
+from .costs import KEPT, Costs
 
 SECONDS = 2.5  # for all measurements; a pass that is running then is completed
-_SIZES = (1, 4, 2, 8, 3, 5, 6, 16, 7, 12, 32)  # the most telling first
-_VERSION = 3
+SIZES = ((1, 4), (2, 8), (3, 5, 6, 16), (7, 12, 32))  # the most telling first; those of a group are timed by turns
+_SAMPLES = 3  # passes of each size
+_TOLERATED = 0.3  # range of a size's passes relative to their median; a wider one is timed again if time is left
 
 
-def costs_of(verifier: Verifier, drafters: Sequence[Drafter]) -> Costs:
-    """Return the costs from the cache folder, or measure them and put them there.
-
-    A folder that cannot be written only means that the next process measures again.
-    """
-    path = _folder() / f"{_key(verifier, drafters)}.json"
-    try:
-        return Costs.from_json(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        costs = measure(verifier, drafters)
-    if verifier.context.n_ctx <= max(_SIZES):  # too small for all sizes: other contexts should not use these costs
-        return costs
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as file:
-            file.write(json.dumps(costs.to_json()))
-    except OSError:
-        pass
-    return costs
-
-
-def measure(verifier: Verifier, drafters: Sequence[Drafter], seconds: float = SECONDS) -> Costs:
+def measure(
+    verifier: Verifier, drafters: Sequence[Drafter], seconds: float = SECONDS, samples: int = _SAMPLES
+) -> Costs:
     """Time passes of the drafters, then of the verifier's tiers by number of tokens, for about `seconds`.
 
-    Every kind of pass is measured with one token at least. The verifier's cache is empty afterwards.
+    Each size is timed `samples` times, by turns with others, so that a core that stalls for a moment does not spoil
+    them all; sizes whose passes differ much are timed more often while time is left. A size of which the time permits
+    one pass only, where there should be several, is left out: running answers will tell. Every kind of pass is measured
+    with one token at least. The verifier's cache is empty afterwards.
     """
     costs = Costs()
     deadline = time.perf_counter() + seconds
@@ -56,21 +36,40 @@ def measure(verifier: Verifier, drafters: Sequence[Drafter], seconds: float = SE
         elif isinstance(drafter, SelfDrafter):
             _time_self_drafter(drafter, verifier, costs)
     _time_passes(verifier, 1, ignore)  # warm up
-    for size in _SIZES:
-        if size > 1 and time.perf_counter() > deadline:
+    _time_passes(verifier, 1, costs.observe)
+    for size in _plan(verifier.context.n_ctx, samples):
+        if time.perf_counter() > deadline:
             break
-        if size < verifier.context.n_ctx:
-            _time_passes(verifier, size, costs.observe)
+        _time_passes(verifier, size, costs.observe)
+    while samples > 1 and time.perf_counter() < deadline and (uncertain := _least_certain(costs)) is not None:
+        _time_passes(verifier, uncertain, costs.observe)
     verifier.reset()
-    return costs
+    return costs.without_single_passes() if samples > 1 else costs
+
+
+def _plan(n_ctx: int, samples: int) -> list[int]:
+    """Return the sizes to time one after the other, each as often as `samples` says; size 1 was timed once already."""
+    sizes = [size for group in SIZES for _ in range(samples) for size in group if size < n_ctx]
+    sizes.remove(1)
+    return sizes
+
+
+def _least_certain(costs: Costs) -> int | None:
+    """Return the size whose full passes differ most from each other; None if all of them are certain enough."""
+    uncertain = {
+        int(size): cost.spread
+        for size, cost in costs.observed().get("full", {}).items()
+        if cost.samples < KEPT and cost.spread > _TOLERATED
+    }
+    return max(uncertain, key=lambda size: uncertain[size], default=None)
 
 
 def _time_draft_model(drafter: ModelDrafter, recorder: Recorder) -> None:
     """Time passes of one and of two tokens; the pass that takes in the verifier's token has two."""
     drafter.propose([0], 2)  # warm up
-    for length in (1, 3):
+    for length in (1, 3, 5):
         drafter.propose([0] * length, 1)
-        drafter.propose([0] * (length + 2), 4, Hints(unchanged=length, recorder=recorder))
+        drafter.propose([0] * (length + 2), 3, Hints(unchanged=length, recorder=recorder))
 
 
 def _time_self_drafter(drafter: SelfDrafter, verifier: Verifier, costs: Costs) -> None:
@@ -99,20 +98,3 @@ def _time_passes(verifier: Verifier, size: int, recorder: Recorder) -> None:
         verifier.slim(tokens, recorder=recorder)
         if verifier.can_resume:
             verifier.full([], size, recorder=recorder)
-
-
-def _folder() -> Path:
-    return cache_folder() / "costs"
-
-
-def _key(verifier: Verifier, drafters: Sequence[Drafter]) -> str:
-    """Return a hash of everything that the costs depend on: files, placements, masks, threads, library."""
-    from ..binding import build_info  # here: without the compiled library nothing is measured
-
-    models = [verifier.model, *(part.model for part in drafters if isinstance(part, ModelDrafter))]
-    stats = [(model.path.name, model.path.stat()) for model in models]
-    files = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
-    places = [asdict(model.placement) for model in models]
-    masks = [str(verifier.mask), *(str(part.mask) for part in drafters if isinstance(part, SelfDrafter))]
-    facts = [_VERSION, files, masks, verifier.why_no_resume, verifier.context.n_threads, places, build_info()]
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]

@@ -7,6 +7,7 @@ Nothing is assumed about the machine, so the best length falls on the steps of i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from .acceptance_rate import AcceptanceRate, Share, ShareByConfidence
 from .costs import Costs
@@ -19,6 +20,23 @@ _MARGIN = 1.02  # drafting must promise this much more than no drafting, since e
 _WRONG = 0.15  # prior share of wrong draft tokens
 _SLIM_PROBE = 24  # decisions for the full tier between probes of the slim one
 _UNKNOWN = 3  # tokens of a draft before any cost is known
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why nothing is drafted: the best block, of a draft and the verifier's own token, does not pay.
+
+    `cost` is that of drafting and checking it, in units of a full pass over one token, or of what another drafter needs
+    for one token; `yields` is the number of tokens to expect of it.
+    """
+
+    block: int
+    cost: float
+    yields: float
+
+    def __str__(self) -> str:
+        what = f"a block of {self.block} costs {self.cost:.1f} × one token"  # noqa: RUF001
+        return f"{what} and yields {self.yields:.1f} tokens"
 
 
 class Pace:
@@ -56,6 +74,7 @@ class Pace:
         self._draft_probes = ProbeSchedule(_FIRST_PROBE, _RAREST_PROBE)
         self._slim_probes = ProbeSchedule(_SLIM_PROBE)
         self.planned = _UNKNOWN  # best number of tokens of the last draft, before any of them was drafted
+        self.refusal: Refusal | None = None  # of the last decision, a probe included; None if it was to draft
         self._probing = False
         self._confident = False  # whether the drafter gives confidences, so that `wants_more` ends its drafts
 
@@ -71,6 +90,7 @@ class Pace:
         rate that another drafter promises, in tokens a second.
         """
         self.planned = min(max(room, 0), _UNKNOWN)
+        self.refusal = None
         if room < 1 or not self.knows:
             return self.planned
         plain = max(1 / self.costs.of("full", 1), otherwise)
@@ -80,8 +100,10 @@ class Pace:
         if rate > plain * _MARGIN:
             self._rate = rate
             self._draft_probes.reset()
-            return min(room, self._longest) if self._confident else best
+            return min(room, self._limit) if self._confident else best
         self._rate = plain
+        yields = self._expected(self._route, [], best)
+        self.refusal = Refusal(best + 1, yields / rate * plain, yields)
         if not self._draft_probes.decide():
             self.off += 1
             return 0
@@ -95,7 +117,12 @@ class Pace:
 
     def _best(self, room: int) -> tuple[float, int]:
         """Return the best rate on the current route, in tokens a second, and its length."""
-        return max((self.promise(n, self._route), n) for n in range(1, min(room, self._longest) + 1))
+        return max((self.promise(n, self._route), n) for n in range(1, min(room, self._limit) + 1))
+
+    @property
+    def _limit(self) -> int:
+        """The most tokens of a draft; where larger passes were never timed, drafts grow by doubling as they are."""
+        return min(self._longest, max(_UNKNOWN, 2 * self.costs.largest("full") - 1))
 
     def wants_more(self, confidences: Sequence[float]) -> bool:
         """Return whether a draft with these confidences should go on: the cost of more tokens must pay at this rate."""
@@ -106,7 +133,7 @@ class Pace:
         for confidence in confidences:
             alive *= acceptance.of(confidence)
         now, gain = self._verifying(self._route, n), 0.0
-        for more in range(1, self._longest - n + 1):
+        for more in range(1, self._limit - n + 1):
             alive *= acceptance.mean
             gain += alive
             if gain >= (self._drafting(more) + self._verifying(self._route, n + more) - now) * self._rate:

@@ -38,6 +38,7 @@ class Stats:
     drafts: dict[str, Counter[tuple[int, int]]] = field(default_factory=dict)
     # automatic decisions: no draft; a probe while drafting is off; the tier that saw a draft first
     pace: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PACE_DECISIONS, 0))
+    refusal: str | None = None  # why the last decision was not to draft; None if it was to draft
     in_flight: int = 0  # tokens emitted since the last full pass
     max_in_flight: int = 0
     regions: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("A", "B", "C", "bonus"), 0))
@@ -126,6 +127,11 @@ class Stats:
         ]
 
     @property
+    def why_off(self) -> str | None:
+        """The reason why drafting was off for most of the text; None if it was not."""
+        return self.refusal if 2 * self.pace["off"] > self.blocks else None
+
+    @property
     def rejection_rate(self) -> float | None:
         """Rejected draft tokens as a share of the drafted ones; None without a draft."""
         return 1 - self.accepted / self.drafted if self.drafted else None
@@ -198,6 +204,7 @@ class Stats:
             },
             "drafter_failed": self.drafter_failed,
             "pace": dict(self.pace),
+            "drafting_off": self.why_off,
             "max_in_flight": self.max_in_flight,
             "regions": dict(self.regions),
             "audits": self.audits,

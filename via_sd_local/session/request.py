@@ -71,6 +71,7 @@ class ParsedSettings:
     n_ctx: int | None
     threads: int | None
     check_memory: bool
+    remeasure: bool
 
     @property
     def draft_model(self) -> ModelSpec | None:

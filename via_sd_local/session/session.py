@@ -8,7 +8,7 @@ from collections.abc import Generator, Sequence
 from types import TracebackType
 
 from ..engine.engine import Engine
-from ..engine.measure import costs_of
+from ..engine.kept_costs import costs_of, forget
 from ..engine.policy import Policy
 from ..engine.steps import FinishReason, Step
 from ..engine.watch import Watcher
@@ -60,7 +60,7 @@ class Session:
         verifier = loader.open_verifier(request, self.model, mask)
         self._drafters = request.drafters_in_use
         drafters = [loader.open_drafter(request, spec, verifier) for spec in self._drafters]
-        self.engine = _engine(request, verifier, drafters)
+        self.engine = _engine(request, verifier, drafters, remeasure=request.remeasure)
 
     def switch(self, settings: Settings) -> None:
         """Continue with other settings and the loaded verifier, in a new engine; a failure changes nothing.
@@ -90,7 +90,7 @@ class Session:
         except BaseException:
             loader.close_all_but(parts)
             raise
-        self.engine.release()
+        self._end_engine()
         loader.close_all_but([verifier, *drafters])
         self.engine, self.settings, self.route, self._drafters = engine, settings, route, specs
 
@@ -182,8 +182,15 @@ class Session:
 
     def close(self) -> None:
         """Free contexts and models."""
-        self.engine.release()
+        self._end_engine()
         self._loader.close()
+
+    def _end_engine(self) -> None:
+        """Let no other answer begin, and forget kept costs that its answers have disproved."""
+        engine = self.engine
+        engine.release()
+        if engine.pace is not None and engine.pace.costs.were_disproved:
+            forget(engine.verifier, engine.drafters)
 
     def __enter__(self) -> Session:
         return self
@@ -200,8 +207,10 @@ def _warn(request: Request) -> None:
         warnings.warn(request.route.warning, RuntimeWarning, stacklevel=5)
 
 
-def _engine(request: Request, verifier: Verifier, drafters: Sequence[Drafter]) -> Engine[Verifier]:
-    """Make the engine of a request, with pass costs where it needs them: from the profile, or measured."""
+def _engine(
+    request: Request, verifier: Verifier, drafters: Sequence[Drafter], *, remeasure: bool = False
+) -> Engine[Verifier]:
+    """Make the engine of a request, with pass costs where it needs them: from the profile, kept, or measured."""
     route = request.route
     policy = Policy(route.mode, request.draft_tokens, route.rule, max_deviation=route.max_deviation)
     is_automatic = request.draft_tokens is None and bool(drafters) and verifier.can_rewind
@@ -209,5 +218,5 @@ def _engine(request: Request, verifier: Verifier, drafters: Sequence[Drafter]) -
     may_resume = verifier.model.n_devices > 0 and verifier.why_no_resume is None
     costs = None
     if is_automatic or may_resume:
-        costs = route.costs or costs_of(verifier, drafters)
+        costs = (None if remeasure else route.costs) or costs_of(verifier, drafters, remeasure=remeasure)
     return Engine(verifier, list(drafters), policy, costs)

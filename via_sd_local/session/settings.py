@@ -58,7 +58,8 @@ class Settings:
     modes `lenient` and `tiered`. `draft_mask` lists the layers that the verifier skips when it
     drafts for itself. `n_ctx` None is the smaller of 4096 and the context that the model was trained for; `threads`
     None is `runtime.context.default_threads()`. The placements assign the verifier and the draft model to devices.
-    `check_memory` refuses models that together need more main memory than is available.
+    `check_memory` refuses models that together need more main memory than is available. `remeasure` times passes anew
+    instead of using the costs that an earlier run, or the profile, has measured.
 
     Raises ValueError for settings that contradict each other; files and layers are checked by `resolve`.
     """
@@ -78,6 +79,7 @@ class Settings:
     placement: Placement = DEFAULT
     draft_placement: Placement = DEFAULT
     check_memory: bool = True
+    remeasure: bool = False
 
     def __post_init__(self) -> None:
         for name, value, choices in (("mode", self.mode, MODES), ("drafter", self.drafter, DRAFTERS)):
@@ -195,6 +197,7 @@ class Settings:
             n_ctx=self.n_ctx,
             threads=self.threads,
             check_memory=self.check_memory,
+            remeasure=self.remeasure,
         )
 
     def _drafter_spec(self, kind: DrafterKind, draft: Path | None, n_layer: int) -> DrafterSpec:

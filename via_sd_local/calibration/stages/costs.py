@@ -37,7 +37,7 @@ def time_passes(verifier: Verifier, drafters: Sequence[Drafter], rounds: int, ti
     """Return the median costs of passes over `rounds` measurements of every kind and size; call `tick` after each."""
     costs = Costs()
     for _ in range(rounds):
-        for kind, row in measure(verifier, drafters, ROUND_SECONDS).to_json().items():
+        for kind, row in measure(verifier, drafters, ROUND_SECONDS, samples=1).to_json().items():
             if kind == "prefill":  # of the drafter; no decision depends on it
                 continue
             for size, seconds in row.items():
