@@ -18,6 +18,7 @@ from dropin import PROMPT, Make, text_of
 
 from via_sd_local import Llama
 from via_sd_local.binding import import_llama_cpp
+from via_sd_local.dropin.pretrained import fetch
 from via_sd_local.errors import ModelError
 
 make = dropin.make
@@ -280,6 +281,7 @@ def test_models_come_from_the_hub_by_name_or_pattern(
         fetched.append((repo, file))
         return str(tiny_path)
 
+    monkeypatch.setattr("via_sd_local.catalog.hub.why_unreachable", lambda: None)
     monkeypatch.setattr("huggingface_hub.list_repo_files", lambda repo: files[repo])
     monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
     common: dict[str, Any] = {"n_ctx": 256, "n_threads": 1, "n_threads_batch": 1, "verbose": False, "draft_tokens": 3}
@@ -303,6 +305,39 @@ def test_models_come_from_the_hub_by_name_or_pattern(
     monkeypatch.setattr("huggingface_hub.list_repo_files", offline)
     with pytest.raises(ModelError, match="no network"):
         Llama.from_pretrained("owner/big", "a-Q4_0.gguf")
+
+
+@pytest.mark.parametrize("where", ["cache", "cache_dir", "local_dir"])
+@pytest.mark.parametrize("pattern", ["sub/b.gguf", "*.gguf", "sub/b.g*"])
+def test_offline_what_the_same_call_fetched_is_used_without_a_wait(
+    where: str, pattern: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = "0" * 40
+    repo = tmp_path / "models--owner--m"
+    folder = tmp_path / "files" if where == "local_dir" else repo / "snapshots" / commit
+    options = {} if where == "cache" else {where: folder if where == "local_dir" else tmp_path}
+    (folder / "sub").mkdir(parents=True)
+    for file in ("sub/b.gguf", "config.json", "mmproj.bin"):
+        (folder / file).touch()
+    if where == "local_dir":
+        (folder / ".cache").mkdir()
+        (folder / ".cache" / "b.gguf").touch()
+    else:
+        (repo / "refs").mkdir()
+        (repo / "refs" / "main").write_text(commit)
+    if where == "cache":
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("via_sd_local.catalog.hub.why_unreachable", lambda: "no network")
+    for name in ("list_repo_files", "hf_hub_download"):  # each would try for 20 seconds
+        monkeypatch.setattr(f"huggingface_hub.{name}", lambda *_args, **_options: pytest.fail("asked"))
+    assert fetch("owner/m", pattern, **options) == str(folder / "sub" / "b.gguf")
+    assert fetch("owner/m", pattern, ["*.json"], **options) == str(folder / "sub" / "b.gguf")
+    with pytest.raises(ModelError, match=r"owner/m cannot be listed \(no network\), and \*\.txt was not downloaded"):
+        fetch("owner/m", pattern, ["*.txt"], **options)
+    with pytest.raises(ValueError, match="2 files match"):
+        fetch("owner/m", "[mc]*", **options)
+    with pytest.raises(ModelError, match="b was not downloaded"):
+        fetch("owner/other", "b", **dict.fromkeys(options, tmp_path / "none"))
 
 
 def test_importing_the_package_loads_neither_llama_cpp_nor_numpy() -> None:

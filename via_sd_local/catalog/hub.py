@@ -51,9 +51,8 @@ def download(source: HubSource, folder: Path | None, *, progress: bool) -> Path:
 
     if constants.HF_HUB_OFFLINE:
         raise ModelError("skipped, since HF_HUB_OFFLINE is set")
-    problem = _reach(constants.ENDPOINT)
-    if problem:
-        raise ModelError(f"{constants.ENDPOINT} cannot be reached ({problem})")
+    if problem := why_unreachable():
+        raise ModelError(problem)
     try:
         with _progress_bars(progress):
             path = huggingface_hub.hf_hub_download(
@@ -62,6 +61,32 @@ def download(source: HubSource, folder: Path | None, *, progress: bool) -> Path:
     except Exception as error:  # see _reach
         raise ModelError(f"{source.repo}/{source.file} could not be downloaded ({reason(error)})") from error
     return Path(path)
+
+
+def files_of(repo: str, cache: Path | None = None) -> Path | None:
+    """Return the folder in huggingface_hub's cache with what was fetched of a repository; None if there is nothing.
+
+    `cache` is another cache than the user's own. Needs no network; ModelError for an invalid repository name.
+    """
+    import huggingface_hub
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        return Path(huggingface_hub.snapshot_download(repo, cache_dir=cache, local_files_only=True))
+    except LocalEntryNotFoundError:
+        return None
+    except ValueError as error:
+        raise ModelError(f"{repo!r} is not a hub repository ({reason(error)}); correct the name") from error
+
+
+def why_unreachable() -> str | None:
+    """Return why the hub gives no answer within 10 seconds, or None if it answers, whatever the status."""
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return "HF_HUB_OFFLINE is set"
+    problem = _reach(constants.ENDPOINT)
+    return f"{constants.ENDPOINT} cannot be reached ({problem})" if problem else None
 
 
 def reason(error: BaseException) -> str:
