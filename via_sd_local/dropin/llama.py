@@ -17,6 +17,7 @@ from ..tiers.drafter import Drafter
 from .arguments import read_whole, warn_without_effect
 from .chat_completion import add_bos_to_templates
 from .completions import Completions
+from .drafter_defaults import install_defaults, with_defaults
 from .engine_loading import generates_text, open_session
 from .load_plan import plans_of
 from .message_text import MessageText
@@ -100,6 +101,7 @@ class Llama(Completions):
         for name in ("lora_path", "lora_base"):
             if original.get(name) is not None:
                 original[name] = path_text(name, original[name])
+        draft_path, drafter, mode = with_defaults(draft_path, drafter, mode, draft_model)
         self._options = TierOptions(
             draft_model_path=draft_path,
             drafter=drafter,
@@ -203,7 +205,14 @@ class Llama(Completions):
         return {**state, **self._options.to_arguments()}
 
 
-def install() -> None:
-    """Replace `llama_cpp.Llama` by the drop-in, for libraries that import it from there, now or later."""
+def install(
+    *, draft_model_path: str | os.PathLike[str] | None = None, drafter: str | None = None, mode: str | None = None
+) -> None:
+    """Replace `llama_cpp.Llama` by the drop-in, for libraries that import it from there, now or later.
+
+    The arguments hold for every object that names neither a drafter nor a mode; without them, the environment variables
+    `VIA_SD_DRAFT`, `VIA_SD_DRAFTER` and `VIA_SD_MODE` do. Raises ModelError for a draft model that is not there.
+    """
+    install_defaults(draft_model_path, drafter, mode)
     package: Any = sys.modules["llama_cpp"]
     package.Llama = package.llama.Llama = Llama
