@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import native_log
-from .interrupts import interrupted, interrupts_after
+from .interrupts import interrupts_after
 from .libraries import LIBRARIES, PACKAGE, library_file
 
 __all__ = [
@@ -35,7 +35,7 @@ __all__ = [
     "set_layer_input",
     "set_layer_skip",
     "shared_library",
-    "stop_if_interrupted",
+    "stop_if_not_empty",
 ]
 
 VENDORED = PACKAGE / "_vendor"
@@ -155,12 +155,11 @@ if build_info().get("dynamic_backends"):
 llama.llama_backend_init()
 
 
-@llama.ggml_abort_callback  # type: ignore[untyped-decorator]
-def stop_if_interrupted(_data: ctypes.c_void_p) -> bool:
-    """Abort callback of a context, which the CPU backend calls after every graph node (`llama_set_abort_callback`)."""
-    return interrupted()
-
-
+# An abort callback of a context, which the CPU backend calls after every graph node (`llama_set_abort_callback`): the C
+# library's strlen, which returns 0, false, for an empty string. The callback's data is then a flag in memory, and no
+# node waits for the interpreter's lock, as it would with a callback in Python.
+_c_library = ctypes.CDLL("msvcrt") if sys.platform == "win32" else ctypes.CDLL(None)
+stop_if_not_empty = ctypes.cast(_c_library.strlen, llama.ggml_abort_callback)
 never_stop = llama.ggml_abort_callback()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import threading
 from collections.abc import Callable
 from contextlib import closing
@@ -16,7 +17,7 @@ from fakes import RandomLanguage, fake_model_drafter, fake_verifier, passes
 
 from via_sd_local.binding import llama
 from via_sd_local.engine.engine import Engine
-from via_sd_local.interrupts import interrupted, interrupts_after
+from via_sd_local.interrupts import interrupted, interrupts_after, stop_flag
 from via_sd_local.runtime.context import Context
 from via_sd_local.runtime.model import Model
 from via_sd_local.tiers import verifier as tiers
@@ -45,17 +46,10 @@ def on_call(number: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return statuses
 
 
-@pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No other thread, as in the programs; earlier tests may have left one behind."""
-    monkeypatch.setattr(threading, "active_count", lambda: 1)
-
-
 def test_ctrl_c_inside_a_batch_ends_it_and_keeps_the_whole_batches(
     tiny_model: Callable[..., Model],
     verifier: Callable[..., Verifier],
     monkeypatch: pytest.MonkeyPatch,
-    alone: None,
 ) -> None:
     model = tiny_model(LLAMA)
     whole = verifier(model, n_ctx=2048).full(PROMPT, 1).copy()
@@ -69,26 +63,88 @@ def test_ctrl_c_inside_a_batch_ends_it_and_keeps_the_whole_batches(
     assert np.array_equal(tested.full(PROMPT[1024:], 1), whole)
 
 
-def test_with_other_threads_ctrl_c_is_heard_after_the_batch(
+def test_ctrl_c_inside_a_batch_is_heard_while_the_main_thread_is_in_native_code(
     tiny_model: Callable[..., Model], verifier: Callable[..., Verifier], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also while other threads run: the signal reaches one of them, and the main thread runs no Python meanwhile."""
     tested = verifier(tiny_model(LLAMA), n_ctx=2048)
-    statuses = on_call(0, monkeypatch)
-    over = threading.Event()
-    other = threading.Thread(target=over.wait)
+    original, statuses = llama.llama_decode, []  # type: list[int]
+    inside, heard = threading.Event(), threading.Event()
+    flag = stop_flag()
+
+    def press() -> None:
+        inside.wait(60)
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        while flag.value == b"" and not heard.wait(0.001):
+            pass
+        heard.set()
+
+    def decode(*args: Any) -> int:
+        if len(statuses) == 1:
+            inside.set()
+            heard.wait(60)  # a native call as far as Python's signal handler is concerned
+        statuses.append(original(*args))
+        return statuses[-1]
+
+    monkeypatch.setattr(llama, "llama_decode", decode)
+    other = threading.Thread(target=press)
     other.start()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            tested.full(PROMPT, 1)
-    finally:
-        over.set()
-        other.join()
-    assert statuses == [0]
+    with pytest.raises(KeyboardInterrupt):
+        tested.full(PROMPT, 1)
+    other.join()
+    assert statuses == [0, 2]
     assert tested.cells == PROMPT[:512]
 
 
+def test_a_flag_that_is_raised_too_late_ends_nothing(
+    tiny_model: Callable[..., Model], verifier: Callable[..., Verifier], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that listens may be slow, and raise the flag after Ctrl-C has been handled."""
+    model = tiny_model(LLAMA)
+    whole = verifier(model, n_ctx=2048).full(PROMPT, 1).copy()
+    tested = verifier(model, n_ctx=2048)
+    original, statuses = llama.llama_decode, []  # type: list[int]
+
+    def decode(*args: Any) -> int:
+        if len(statuses) == 1:
+            stop_flag().value = b"\1"
+        statuses.append(original(*args))
+        return statuses[-1]
+
+    monkeypatch.setattr(llama, "llama_decode", decode)
+    with interrupts_after():
+        assert np.array_equal(tested.full(PROMPT, 1), whole)
+    assert statuses == [0, 2, 0, 0]
+
+
+def test_other_signals_still_reach_the_event_loop_that_wants_them(
+    tiny_model: Callable[..., Model], verifier: Callable[..., Verifier], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An event loop's own wakeup file gets the signals that arrive during a batch, and is back in place after it."""
+    tested = verifier(tiny_model(LLAMA), n_ctx=2048)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.setblocking(False)
+        before = signal.set_wakeup_fd(theirs.fileno())
+        old = signal.signal(signal.SIGUSR1, lambda _number, _frame: None)
+        try:
+            original = llama.llama_decode
+
+            def decode(*args: Any) -> int:
+                signal.raise_signal(signal.SIGUSR1)
+                return int(original(*args))
+
+            monkeypatch.setattr(llama, "llama_decode", decode)
+            tested.full(PROMPT[:512], 1)
+            ours.settimeout(60)
+            assert ours.recv(1) == bytes([signal.SIGUSR1])
+        finally:
+            signal.signal(signal.SIGUSR1, old)
+            assert signal.set_wakeup_fd(before) == theirs.fileno()
+
+
 def test_ctrl_c_while_all_rows_are_wanted_keeps_nothing_and_forgets_the_cells(
-    tiny_model: Callable[..., Model], verifier: Callable[..., Verifier], monkeypatch: pytest.MonkeyPatch, alone: None
+    tiny_model: Callable[..., Model], verifier: Callable[..., Verifier], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = tiny_model(LLAMA)
     tested = verifier(model, "2-3", n_ctx=2048)
@@ -107,7 +163,7 @@ def test_ctrl_c_while_all_rows_are_wanted_keeps_nothing_and_forgets_the_cells(
 
 
 def test_where_ctrl_c_leaves_cells_that_the_memory_cannot_forget_the_next_answer_begins_anew(
-    tiny_model: Callable[..., Model], verifier: Callable[..., Verifier], monkeypatch: pytest.MonkeyPatch, alone: None
+    tiny_model: Callable[..., Model], verifier: Callable[..., Verifier], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = tiny_model(LLAMA)
     tested = verifier(model, n_ctx=2048)
@@ -141,7 +197,6 @@ def test_a_draft_models_long_prompt_stops_too(
     tiny_model: Callable[..., Model],
     keep: Callable[[Any], Any],
     monkeypatch: pytest.MonkeyPatch,
-    alone: None,
 ) -> None:
     model = tiny_model(LLAMA)
     drafter = keep(ModelDrafter(model, model, n_ctx=2048, n_threads=1))

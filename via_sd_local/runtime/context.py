@@ -17,10 +17,10 @@ from ..binding import (
     never_stop,
     set_layer_input,
     set_layer_skip,
-    stop_if_interrupted,
+    stop_if_not_empty,
 )
 from ..errors import NativeError
-from ..interrupts import can_stop_inside, interrupted
+from ..interrupts import can_stop_inside, interrupted, stop_flag, stopping_inside
 from ..native_log import take_errors
 from .batch import Batch, Inputs
 from .limits import default_threads
@@ -31,7 +31,7 @@ MAX_N_CTX = 1 << 24
 MAX_THREADS = 512  # GGML_MAX_N_THREADS: llama.cpp aborts the process beyond it
 N_BATCH = 512  # tokens per llama_decode; longer inputs are split, and Ctrl-C is noticed in between
 _ABORTED = 2  # llama_decode's status after the abort callback returned true
-_MIN_POLLED = 64  # tokens of a batch that polls for Ctrl-C after every graph node, which takes about a millisecond
+_MIN_POLLED = 64  # tokens of a batch that stops at Ctrl-C; shorter ones are over soon
 
 
 class Context:
@@ -80,7 +80,7 @@ class Context:
         self._owned = owned
         self._n_vocab = model.n_vocab
         self._row_types: dict[int, Any] = {}  # ctypes array types of so many rows of logits
-        self._polls = False  # whether the abort callback that polls for Ctrl-C is installed
+        self._stops_inside = False  # whether the abort callback that stops at Ctrl-C is installed
         self._tokens = Batch(n_batch)
         self._embeddings: Batch | None = None
         self._kept_layer: int | None = None
@@ -152,11 +152,7 @@ class Context:
         NativeError, after which the content of the cache is unknown.
         """
         handle, n_tokens = self.handle, batch.native.n_tokens
-        polls = n_tokens >= _MIN_POLLED and can_stop_inside()
-        if polls != self._polls:
-            llama.llama_set_abort_callback(handle, stop_if_interrupted if polls else never_stop, None)
-            self._polls = polls
-        status = llama.llama_decode(handle, batch.native)
+        status = self._run(handle, batch, stops_inside=n_tokens >= _MIN_POLLED and can_stop_inside())
         if status == _ABORTED:  # llama.cpp has removed the batch from the cache
             raise KeyboardInterrupt
         if status != 0:
@@ -188,6 +184,21 @@ class Context:
         buffer = kind.from_address(ctypes.addressof(pointer.contents))
         logits: Floats = np.frombuffer(memoryview(buffer), np.float32).reshape(rows, self._n_vocab)
         return logits
+
+    def _run(self, handle: int, batch: Batch, *, stops_inside: bool) -> int:
+        """Run llama_decode and return its status; `_ABORTED` only if a SIGINT is held."""
+        if stops_inside != self._stops_inside:
+            if stops_inside:
+                llama.llama_set_abort_callback(handle, stop_if_not_empty, ctypes.addressof(stop_flag()))
+            else:
+                llama.llama_set_abort_callback(handle, never_stop, None)
+            self._stops_inside = stops_inside
+        while stops_inside:
+            with stopping_inside():
+                status = int(llama.llama_decode(handle, batch.native))
+            if status != _ABORTED or interrupted():
+                return status
+        return int(llama.llama_decode(handle, batch.native))
 
     #
     # the cache
