@@ -15,7 +15,7 @@ from tiny_vocab import vocabulary
 
 from via_sd_local.engine import decoder
 from via_sd_local.engine.engine import Engine
-from via_sd_local.engine.gate import DEFAULT_RULE, ConfidenceRule, JointRule, RatioRule, Rule
+from via_sd_local.engine.gate import DEFAULT_RULE, ConfidenceRule, JointRule, PaperRule, RatioRule, Rule
 from via_sd_local.engine.policy import Mode, Policy
 from via_sd_local.engine.steps import Tier
 from via_sd_local.runtime.model import Model
@@ -272,6 +272,55 @@ def test_tiered_samples_from_the_tier_that_the_slim_confidence_chooses(rule: Rul
     assert tiers[Tier.FULL] / n == pytest.approx(1 - slim_decides, abs=0.03)
 
 
+PAPER = PaperRule(0.5, 0.7)  # SLIM's r is 1, 0.27, 0.09, 0.36, 0.09: A is {0}, B is {3}, C is {1, 2, 4}
+
+
+def paper_mixture(p: np.ndarray, slim: np.ndarray, full: np.ndarray) -> np.ndarray:
+    """(1 - d2) [(1 - d1) p + d1 q'] + d2 q."""
+    delta1, delta2 = p[3] / (p[0] + p[3]), p[[1, 2, 4]].sum()
+    result: np.ndarray = (1 - delta2) * ((1 - delta1) * p + delta1 * slim) + delta2 * full
+    return result
+
+
+@pytest.mark.parametrize(("length", "temperature"), [(1, 1.0), (5, 0.6)])
+def test_viasd_samples_from_the_papers_mixture(length: int, temperature: float) -> None:
+    engine = Engine(fakes.fake_verifier(Fixed(), mask="2"), Sampling(), Policy.viasd(length, PAPER))
+    counts = np.zeros(5, int)
+    for seed in range(1000):
+        steps = engine.generate([1], max_tokens=8, sampling=SamplingParams(seed=seed, temperature=temperature))
+        next(steps)
+        counts[next(steps).tokens[0]] += 1
+    p, slim, full = (tempered(tier, temperature) for tier in (P, SLIM, Q))
+    assert fits(counts, paper_mixture(p, slim, full))
+    for other in (p, slim, full, paper_mixture(p, slim, slim)):
+        assert not fits(counts, other)
+
+
+def test_viasd_keeps_what_it_drafts_itself_as_the_regions_say_where_the_draft_is_no_sample() -> None:
+    """Then p is the drafted token alone: A keeps it, B draws from q', and C from q."""
+    for token, expected in ((0, np.eye(5)[0]), (3, SLIM), (1, Q)):
+        engine = Engine(fakes.fake_verifier(Fixed(), mask="2"), Always(token), Policy.viasd(1, PAPER))
+        counts = np.zeros(5, int)
+        for seed in range(400):
+            steps = engine.generate([1], max_tokens=3, sampling=SamplingParams(seed=seed, temperature=1.0))
+            next(steps)
+            counts[next(steps).tokens[0]] += 1
+        assert (counts[0] == 400) if token == 0 else fits(counts, expected)
+
+
+class Always(Drafter):
+    """Proposes one token, which is no sample."""
+
+    name = "always"
+    is_free = True
+
+    def __init__(self, token: int) -> None:
+        self._token = token
+
+    def propose(self, text: Sequence[int], limit: int, hints: Hints) -> Draft:
+        return Draft([self._token] * limit)
+
+
 GRAMMAR = 'root ::= ("A" [BCD] | [B-E] [AE])+'
 
 
@@ -293,7 +342,6 @@ def second_by_grammar(tier: np.ndarray) -> np.ndarray:
     return expected
 
 
-@pytest.mark.parametrize("drafter", ["samples", "no samples"])
 @pytest.mark.parametrize(
     ("mode", "rule", "tier"),
     [
@@ -304,11 +352,11 @@ def second_by_grammar(tier: np.ndarray) -> np.ndarray:
     ids=["plain", "sd", "exact", "tiered, full", "tiered, slim"],
 )
 def test_every_mode_samples_losslessly_under_a_grammar(
-    letters: Model, mode: Mode, rule: Rule, tier: np.ndarray, drafter: str
+    letters: Model, mode: Mode, rule: Rule, tier: np.ndarray
 ) -> None:
     verifier = fakes.fake_verifier(Fixed(), mask="2")
     verifier.model.vocab = letters.vocab  # type: ignore[misc]
-    engine = Engine(verifier, Sampling() if drafter == "samples" else Likewise(samples=False), Policy(mode, 1, rule))
+    engine = Engine(verifier, Sampling(), Policy(mode, 1, rule))
     counts = np.zeros(5, int)
     for seed in range(500):
         sampling = SamplingParams(seed=seed, temperature=1.0, grammar=GRAMMAR)
@@ -380,7 +428,8 @@ def test_identical_tiers_give_their_distribution_in_every_mode(
 
 def test_the_same_seed_gives_the_same_text_in_every_mode() -> None:
     for mode in Mode:
-        engine = Engine(fakes.fake_verifier(Fixed()), Sampling(), Policy(mode, 3, ConfidenceRule(0.3, 0.5)))
+        rule = PAPER if mode is Mode.VIASD else ConfidenceRule(0.3, 0.5)
+        engine = Engine(fakes.fake_verifier(Fixed()), Sampling(), Policy(mode, 3, rule))
         texts = []
         for seed in (1, 1, 2):
             steps = engine.generate([1], max_tokens=20, sampling=SamplingParams(temperature=1.0, seed=seed))

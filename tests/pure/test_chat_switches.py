@@ -47,6 +47,20 @@ def test_lenient_takes_a_budget_and_no_mask() -> None:
         after(("mode", "lenient", "12-17"), draft="small")
 
 
+def test_viasd_takes_the_mask_and_thresholds_of_the_paper_only() -> None:
+    common = {"draft": "small", "mask": "3", "max_deviation": 0.02}
+    assert after(("mode", "viasd"), **TIERED) == Settings("big", mode="viasd", **common)
+    paper = TIERED | {"thresholds": "paper:0.3,0.5", "router": "slim-first", "audit_every": 8}
+    viasd = Settings("big", mode="viasd", thresholds="paper:0.3,0.5", audit_every=8, **common)
+    assert after(("mode", "viasd"), **paper) == viasd
+    assert after(("mode", "viasd"), ("mode", "sd"), ("mode", "tiered"), **paper) == Settings("big", **paper)
+
+
+def test_another_model_keeps_the_budget_of_lenient() -> None:
+    switches = Switches(Settings("big", draft="small", mode="lenient", max_deviation=0.1))
+    assert switches.with_model("other").max_deviation == 0.1
+
+
 def test_without_profiles_auto_is_the_usual_mode() -> None:
     start = TIERED | {"profile": None}
     assert after(("mode", "auto"), **start) == Settings("big", draft="small", mode="sd", profile=None)
@@ -75,7 +89,7 @@ def test_a_drafter_replaces_the_one_before_in_the_same_mode(text: str, expected:
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (("mode", "fast"), "one of auto, plain, sd, exact, lenient, tiered"),
+        (("mode", "fast"), "one of auto, plain, sd, exact, lenient, tiered, viasd"),
         (("mode", "sd"), "choose one with /draft"),
         (("draft", "self"), "e.g. /draft self 8-25"),
     ],

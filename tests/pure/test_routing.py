@@ -8,7 +8,7 @@ from typing import Any
 import profiles_made
 import pytest
 
-from via_sd_local.engine.gate import DEFAULT_RULE, ConfidenceRule, JointRule
+from via_sd_local.engine.gate import DEFAULT_RULE, PAPER_RULE, ConfidenceRule, JointRule, PaperRule
 from via_sd_local.engine.policy import Mode
 from via_sd_local.errors import ModelError
 from via_sd_local.mask import LayerMask
@@ -155,3 +155,17 @@ def test_without_any_mask_calibration_is_the_remedy(profile: Profile | None, rea
     with pytest.raises(ModelError, match=f"mode '{mode}' needs a mask, and {reason}.*via-sd-local calibrate"):
         chosen(profile, mode=mode)
     assert chosen(profile, mode="sd").mode is Mode.SD
+
+
+def test_viasd_takes_the_mask_of_the_profile_and_the_rule_of_the_paper() -> None:
+    choice = chosen(mode="viasd")
+    assert (choice.mode, choice.mask, choice.rule) == (Mode.VIASD, mask("2-3"), PAPER_RULE)
+    assert choice.max_deviation is None
+    assert chosen(mode="viasd", thresholds="paper:0.2,0.6", mask="1").rule == PaperRule(0.2, 0.6)
+    with pytest.raises(ModelError, match="mode 'viasd' needs a mask, and its profile found no slim tier"):
+        chosen(NO_SLIM, mode="viasd")
+
+
+def test_lenient_needs_no_profile_and_keeps_its_budget() -> None:
+    choice = chosen(None, mode="lenient", max_deviation=0.1)
+    assert (choice.mode, choice.mask, choice.max_deviation) == (Mode.LENIENT, None, 0.1)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from via_sd_local.engine.gate import JointRule
-from via_sd_local.engine.policy import Mode, Policy
+from via_sd_local.engine.gate import JointRule, PaperRule
+from via_sd_local.engine.policy import AUDIT_EVERY, NEVER, Mode, Policy, Router
 from via_sd_local.mask import LayerMask
 from via_sd_local.runtime.placement import Placement
 from via_sd_local.session.request import AUTO, LookupSpec, ModelSpec, ParsedSettings, SelfSpec
@@ -50,7 +50,7 @@ def test_auto_follows_from_what_is_given(options: dict[str, Any], mode: Mode, dr
 @pytest.mark.parametrize(
     ("options", "names"),
     [
-        ({"mode": "fast"}, r"mode is 'fast'; it is one of auto, plain, sd, exact, lenient, tiered"),
+        ({"mode": "fast"}, r"mode is 'fast'; it is one of auto, plain, sd, exact, lenient, tiered, viasd"),
         (
             {"drafter": "small"},
             r"drafter is 'small'; it is one of auto, model, lookup, self, lookup\+model, lookup\+self, none",
@@ -73,25 +73,41 @@ def test_auto_follows_from_what_is_given(options: dict[str, Any], mode: Mode, dr
         (DRAFT | NO_PROFILE | {"mode": "tiered"}, r"mode 'tiered' needs a mask \(mask\).* calibrate makes"),
         (
             DRAFT | {"mode": "sd", "max_deviation": 0.1},
-            r"for the modes auto, lenient and tiered; mode 'sd'",
+            r"for the modes auto, lenient, tiered and viasd; mode 'sd'",
         ),
         (DRAFT | {"max_deviation": 2.0}, r"max_deviation is 2.0; it must be a share from 0 to 1"),
         (DRAFT | NO_PROFILE | {"max_deviation": 0.1}, r"max_deviation in mode 'auto' needs a routing profile"),
-        (MASK, r"mask is for the modes exact and tiered; this is mode 'plain'"),
-        (DRAFT | MASK, r"mask is for the modes exact and tiered; this is mode 'sd'"),
-        (LOOKUP | {"thresholds": "0.5,0.5"}, r"thresholds is for the modes exact and tiered; this is mode 'sd'"),
+        (MASK, r"mask is for the modes exact, tiered and viasd; this is mode 'plain'"),
+        (DRAFT | MASK, r"mask is for the modes exact, tiered and viasd; this is mode 'sd'"),
+        (LOOKUP | {"thresholds": "0.5,0.5"}, r"thresholds is for the modes exact, tiered and viasd; this is mode 'sd'"),
         (
             LOOKUP | MASK | {"mode": "tiered", "thresholds": "x"},
             r"thresholds 'x' are not of the form RULE:",
         ),
         (LOOKUP | {"draft_tokens": 0}, r"draft_tokens is 0; it must be at least 1"),
-        ({"mode": "plain", "thresholds": "0.5,0.5"}, r"thresholds is for the modes exact and tiered"),
+        ({"mode": "plain", "thresholds": "0.5,0.5"}, r"thresholds is for the modes exact, tiered and viasd"),
         (DRAFT | {"mode": "plain"}, r"mode 'plain' does not draft"),
         (LOOKUP | {"mode": "plain"}, r"mode 'plain' does not draft"),
         ({"mode": "sd"}, r"mode 'sd' needs a drafter"),
         (DRAFT | {"mode": "lenient"}, r"mode 'lenient' needs a budget of deviations \(max_deviation\), e.g. 0.05"),
-        (DRAFT | MASK | {"mode": "lenient", "max_deviation": 0.1}, r"mask is for the modes exact and tiered"),
+        (DRAFT | MASK | {"mode": "lenient", "max_deviation": 0.1}, r"mask is for the modes exact, tiered and viasd"),
         ({"mode": "lenient", "max_deviation": 0.1}, r"mode 'lenient' needs a drafter"),
+        (DRAFT | NO_PROFILE | {"mode": "viasd"}, r"mode 'viasd' needs a mask \(mask\).* or a routing profile"),
+        (
+            DRAFT | MASK | {"mode": "viasd", "thresholds": "0.3,0.5"},
+            r"mode 'viasd' has the paper's rule",
+        ),
+        (DRAFT | MASK | {"mode": "viasd", "thresholds": "paper:0.5,0.3"}, r"alpha1 must be below alpha2"),
+        (DRAFT | MASK | {"mode": "viasd", "router": "cost"}, r"in mode 'viasd' the slim tier is always first"),
+        (DRAFT | MASK | {"mode": "tiered", "router": "fast"}, r"router is 'fast'; it is one of slim-first, cost, full"),
+        (DRAFT | {"mode": "sd", "router": "cost"}, r"router is for the modes tiered and viasd; this is mode 'sd'"),
+        (DRAFT | {"mode": "sd", "audit_every": 4}, r"audit_every is for the modes tiered and viasd"),
+        (DRAFT | MASK | {"mode": "tiered", "audit_every": 0}, r"audit_every is 0; it must be a number of tokens"),
+        (DRAFT | MASK | {"mode": "tiered", "audit_every": "often"}, r"audit_every is 'often'; it must be a number"),
+        (
+            DRAFT | MASK | {"mode": "tiered", "audit_every": "never", "max_deviation": 0.1},
+            r"audit_every is never, and max_deviation needs audits",
+        ),
         ({"mode": "sd", "drafter": "none"}, r"mode 'sd' needs a drafter"),
         (MASK | {"mode": "exact"}, r"mode 'exact' needs a drafter"),
         (MASK | {"mode": "tiered", "drafter": "none"}, r"mode 'tiered' needs a drafter"),
@@ -133,7 +149,8 @@ def test_a_request_has_values_in_place_of_texts() -> None:
         drafter="lookup+model",
         mode="tiered",
         thresholds="0.5,0.6",
-        max_deviation=0.05,
+        router="slim-first",
+        audit_every="never",
         n_ctx=256,
         threads=2,
         draft_placement=placement,
@@ -147,8 +164,10 @@ def test_a_request_has_values_in_place_of_texts() -> None:
         profile=None,
         mask=LayerMask.parse("12-17", 30),
         rule=JointRule(0.5, 0.6),
-        max_deviation=0.05,
+        max_deviation=None,
         draft_tokens=None,
+        router=Router.SLIM_FIRST,
+        audit_every=NEVER,
         n_ctx=256,
         threads=2,
         check_memory=True,
@@ -169,6 +188,12 @@ def test_auto_stays_open_in_a_request() -> None:
 def test_layers_that_the_verifier_lacks_are_named() -> None:
     with pytest.raises(ValueError, match="layer 99; the model's layers are 0 to 29"):
         request(**LOOKUP, mode="tiered", mask="99")
+
+
+def test_routing_has_defaults_and_viasd_takes_its_own_rule() -> None:
+    asked = request(**DRAFT)
+    assert (asked.router, asked.audit_every) == (Router.COST, AUDIT_EVERY)
+    assert request(**DRAFT, **MASK, mode="viasd", thresholds="paper:0.2,0.6").rule == PaperRule(0.2, 0.6)
 
 
 def test_a_missing_setting_is_named() -> None:

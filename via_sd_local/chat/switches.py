@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from ..engine.gate import PaperRule, Rule
 from ..engine.policy import Mode
 from ..runtime.placement import DEFAULT
 from ..session.settings import DrafterKind, MissingSetting, Settings
 
 _AUTO = "auto"
 _SLIM_MODES = [mode.value for mode in Mode if mode.uses_slim_tier]
+_TRUSTING_MODES = [mode.value for mode in Mode if mode.trusts_slim_tier]
 _LOSSY_MODES = [mode.value for mode in Mode if mode.is_lossy]
 
 
@@ -22,6 +24,8 @@ class Switches:
         self.settings = settings
         self._drafting = settings  # the last settings with a drafter, if any had one
         self._slim = settings  # the last settings with a mask, if any had one
+        self._router = settings.router
+        self._audit_every = settings.audit_every
         self._max_deviation = settings.max_deviation
 
     def use(self, settings: Settings) -> None:
@@ -31,6 +35,10 @@ class Switches:
             self._drafting = settings
         if settings.mask is not None:
             self._slim = settings
+        if settings.router is not None:
+            self._router = settings.router
+        if settings.audit_every is not None:
+            self._audit_every = settings.audit_every
         if settings.max_deviation is not None:
             self._max_deviation = settings.max_deviation
 
@@ -51,7 +59,9 @@ class Switches:
             profile=None if self.settings.profile is None else _AUTO,
             mask=None,
             thresholds=None,
-            max_deviation=None,
+            router=None,
+            audit_every=None,
+            max_deviation=self.settings.max_deviation if mode == Mode.LENIENT.value and names else None,
             draft_tokens=self.settings.draft_tokens if names else None,
         )
 
@@ -74,7 +84,9 @@ class Switches:
                 self.settings,
                 mode=mode,
                 mask=(mask or slim.mask) if has_slim else mask,
-                thresholds=slim.thresholds if has_slim else None,
+                thresholds=slim.thresholds if has_slim and _suits(slim.thresholds, mode) else None,
+                router=self._router if mode == Mode.TIERED.value else None,
+                audit_every=self._audit_every if mode in _TRUSTING_MODES else None,
                 max_deviation=max_deviation if mode in (*_LOSSY_MODES, _AUTO) else None,
                 drafter=drafting.drafter if drafts else "none",
                 draft=drafting.draft if drafts else None,
@@ -109,6 +121,11 @@ class Switches:
                 draft_mask=draft_mask,
                 draft_placement=self.settings.draft_placement if draft is not None else DEFAULT,
             )
+
+
+def _suits(thresholds: str | None, mode: str) -> bool:
+    """Whether a mode can have these thresholds: viasd has the paper's rule only."""
+    return thresholds is None or mode != Mode.VIASD.value or isinstance(Rule.parse(thresholds), PaperRule)
 
 
 def _share(text: str) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..files import read_text
 from ..sampling.params import SamplingParams
-from ..session.settings import DRAFTERS, MODES, Settings
+from ..session.settings import DRAFTERS, MODES, ROUTERS, Settings
 from .placement_options import DRAFT, VERIFIER, add_placement, placement_from
 
 DEFAULT_MODEL = "smollm2-135m"  # as in the registry, which no --help reads
@@ -45,6 +45,7 @@ def add_settings(parser: argparse.ArgumentParser, *, verifier: str) -> None:
         help="plain: no drafts; sd: the full model verifies drafts; exact: the slim tier corrects drafts before the "
         "full model verifies them; lenient: the full model lets near-best draft tokens through - lossy, the text may "
         "differ from the full model's; tiered: the slim tier also decides alone where it is confident - lossy; "
+        "viasd: the method of the paper: the slim tier first, the rule paper:ALPHA1,ALPHA2, drafts of 5 - lossy; "
         "auto (default): the mode that the pair's routing profile recommends, lossless unless "
         "--max-deviation is above 0; without a profile sd with a drafter, else plain",
     )
@@ -52,13 +53,14 @@ def add_settings(parser: argparse.ArgumentParser, *, verifier: str) -> None:
         "--mask",
         metavar="LAYERS",
         help="the layers that the slim tier skips, e.g. 12-17, or a3,f3 for the attention and the FFN of layer 3 "
-        "(exact, tiered; default: the profile's mask)",
+        "(exact, tiered, viasd; default: the profile's mask)",
     )
     group.add_argument(
         "--thresholds",
         metavar="RULE",
         help="when the slim tier accepts or rewrites a draft token: joint:ACCEPT,REWRITE, confidence:…, ratio:… or "
-        "paper:ALPHA1,ALPHA2 (exact, tiered; default: the profile's thresholds, else joint:0.5,0.5)",
+        "paper:ALPHA1,ALPHA2 (exact, tiered; default: the profile's thresholds, else joint:0.5,0.5; "
+        "viasd: paper:0.3,0.5)",
     )
     group.add_argument(
         "--max-deviation",
@@ -68,6 +70,19 @@ def add_settings(parser: argparse.ArgumentParser, *, verifier: str) -> None:
         "profile predicts a gain; tiered uses the profile's thresholds for this share and spends it where it gains "
         "most speed; lenient requires it (default: 0 in auto; in tiered the slim tier has no limit and the full model "
         "accepts no deviation)",
+    )
+    group.add_argument(
+        "--router",
+        choices=ROUTERS,
+        help="the tier that sees a draft first in tiered: always the slim or the full one, or, draft by draft, the one "
+        "that promises more tokens a second (default: cost)",
+    )
+    group.add_argument(
+        "--audit-every",
+        metavar="N",
+        type=audit_interval,
+        help="the most tokens that the slim tier decides between two audits by the full model; never: it audits only "
+        "where a block reaches it anyway (tiered, viasd; default: 16)",
     )
     group.add_argument(
         "--profile",
@@ -212,6 +227,15 @@ def token_count(text: str) -> int | None:
     return None if number == -1 else number
 
 
+def audit_interval(text: str) -> int | str:
+    """Parse a number of tokens, or never. argparse names this function in its messages."""
+    if text == "never":
+        return text
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a number of tokens, at least 1, nor never")
+    return int(text)
+
+
 def settings_from(args: argparse.Namespace) -> Settings:
     """Return the settings; raises ValueError if the options contradict each other."""
     return Settings(
@@ -225,6 +249,8 @@ def settings_from(args: argparse.Namespace) -> Settings:
         thresholds=args.thresholds,
         max_deviation=args.max_deviation,
         draft_tokens=args.draft_tokens,
+        router=args.router,
+        audit_every=args.audit_every,
         n_ctx=args.n_ctx,
         threads=args.threads,
         placement=placement_from(args, VERIFIER),

@@ -41,6 +41,8 @@ def open_session(llm: Original, options: TierOptions, draft_model: Any) -> Sessi
         thresholds=options.thresholds,
         max_deviation=options.max_deviation,
         draft_tokens=options.draft_tokens,
+        router=options.router,
+        audit_every=options.audit_every,
         n_ctx=llm._n_ctx,
         threads=llm.n_threads,
         placement=placement,

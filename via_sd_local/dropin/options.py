@@ -18,6 +18,8 @@ class TierOptions:
     profile: str | None
     max_deviation: float | None
     draft_tokens: int | None
+    router: str | None
+    audit_every: int | str | None
     draft_mask: str | None
     mask: str | None
     thresholds: str | None

@@ -1,9 +1,9 @@
 """One verifier and its drafters, and the text that their caches hold: token ids in, steps of token ids out.
 
-Five modes. `plain` asks the full verifier for every token. `sd` lets it check drafts. `exact` lets the slim verifier
-check and mend drafts first, and emits only what the full one confirms. Two are lossy, so the text may differ from the
-full verifier's: in `lenient` it lets near-best draft tokens pass, and in `tiered` the slim verifier decides what it is
-sure of.
+Six modes. `plain` asks the full verifier for every token. `sd` lets it check drafts. `exact` lets the slim verifier
+check and mend drafts first, and emits only what the full one confirms. Three are lossy, so the text may differ from the
+full verifier's: in `lenient` it lets near-best draft tokens pass, in `tiered` the slim verifier decides what it is sure
+of, and `viasd` is the method of the paper.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from .modes.lenient import LenientDecoder
 from .modes.plain import PlainDecoder
 from .modes.sd import SdDecoder
 from .modes.tiered import TieredDecoder
+from .modes.viasd import ViasdDecoder
 from .pace import Pace
 from .passes import Passes
-from .policy import Mode, Policy
+from .policy import Mode, Policy, Router
 from .stats import Stats
 from .steps import Step
 from .trust import SlimTrust
@@ -43,14 +44,16 @@ _DECODERS: dict[Mode, type[BlockDecoder]] = {
     Mode.EXACT: ExactDecoder,
     Mode.LENIENT: LenientDecoder,
     Mode.TIERED: TieredDecoder,
+    Mode.VIASD: ViasdDecoder,
 }
-# the tiers that may see a draft first
+# the tiers that may see a draft first; until it is known which is better, drafts are planned for the last one
 _ROUTES = {
     Mode.PLAIN: ("full",),
     Mode.SD: ("full",),
     Mode.LENIENT: ("full",),
     Mode.EXACT: ("slim", "full"),
     Mode.TIERED: ("slim", "full"),
+    Mode.VIASD: ("full", "slim"),
 }
 
 
@@ -126,7 +129,9 @@ class Engine(Generic[V]):
         What deviates then is due to lenience, for which mode `lenient` needs no mask.
         """
         stats = self.stats
-        if self.policy.mode is not Mode.TIERED or stats.passes["slim"].calls or not stats.drafted or stats.blocks < 8:
+        if self.policy.mode is not Mode.TIERED or self.policy.router is Router.FULL_FIRST:
+            return None
+        if stats.passes["slim"].calls or not stats.drafted or stats.blocks < 8:
             return None
         if stats.tightened or self.budget.is_spent or not self.trust.decides:
             return "its deviations would overdraw the budget"
@@ -144,6 +149,8 @@ class Engine(Generic[V]):
         if self.policy.draft_tokens is not None:
             return []
         routes, lossy = _ROUTES[self.policy.mode], self.policy.mode.is_lossy
+        if self.policy.router is Router.SLIM_FIRST:
+            routes = tuple(sorted(routes))
         budget = (self.policy.max_deviation or 0.0) if lossy else 0.0
         return [Pace(costs, routes=routes, free=drafter.is_free, max_deviation=budget) for drafter in self.drafters]
 

@@ -181,7 +181,7 @@ class PaperRule(Rule):
     """A: r ≥ 1 - alpha1; B: 1 - alpha2 ≤ r < 1 - alpha1; C: r < 1 - alpha2, for the ratio r = q'(v) / max q'.
 
     This is VIA-SD's rule (arXiv 2606.12243): the slim verifier rewrites what it doubts, and the full one decides what
-    it rules out. `accept` is alpha1, `rewrite` is alpha2; the rule is written as `paper:0.3,0.7`.
+    it rules out. `accept` is alpha1, `rewrite` is alpha2; the rule is written as `paper:0.3,0.5`.
 
     ValueError unless alpha1 < alpha2. The thresholds that the paper prints, (alpha1, alpha2) = (0.5, 0.3), leave region
     B empty, since no r is both at least 1 - 0.3 = 0.7 and less than 1 - 0.5 = 0.5. The paper does not say when the slim
@@ -196,7 +196,7 @@ class PaperRule(Rule):
         if not self.accept < self.rewrite:
             raise ValueError(
                 f"paper thresholds are alpha1 {self.accept:g} and alpha2 {self.rewrite:g}; alpha1 must be below "
-                "alpha2, or region B is empty (e.g. paper:0.3,0.7)"
+                "alpha2, or region B is empty (e.g. paper:0.3,0.5)"
             )
 
     def keeps(self, ratio: float, top: float) -> bool:
@@ -219,6 +219,7 @@ class PaperRule(Rule):
 OWN_RULES: tuple[type[Rule], ...] = (JointRule, ConfidenceRule, RatioRule)
 RULES: tuple[type[Rule], ...] = (*OWN_RULES, PaperRule)
 DEFAULT_RULE = JointRule(0.5, 0.5)
+PAPER_RULE = PaperRule(0.3, 0.5)  # the thresholds that the paper prints, in the order that leaves no region empty
 
 
 def judge(

@@ -34,7 +34,7 @@ class Watcher(Protocol):
     def see_token(self, token: int, logits: Floats) -> Flow:
         """See a token that is not an end token, and the logits `[n_vocab]` that decided it, before bias and penalties.
 
-        The logits are the full model's, except for tokens that the slim tier decides alone in mode `tiered`.
+        The logits are the full model's, except for tokens that the slim tier decides alone in `tiered` and `viasd`.
         """
         ...
 

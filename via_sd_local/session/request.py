@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 from ..engine.costs import Costs
 from ..engine.gate import Rule
-from ..engine.policy import Mode
+from ..engine.policy import Mode, Router
 from ..mask import LayerMask
 from ..profiles.store import ProfileMatch
 from ..runtime.placement import Placement
@@ -68,6 +68,8 @@ class ParsedSettings:
     rule: Rule | None
     max_deviation: float | None
     draft_tokens: int | None
+    router: Router
+    audit_every: int
     n_ctx: int | None
     threads: int | None
     check_memory: bool

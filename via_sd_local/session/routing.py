@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..engine.gate import DEFAULT_RULE, Rule
+from ..engine.gate import DEFAULT_RULE, PAPER_RULE, Rule
 from ..engine.policy import Mode
 from ..errors import ModelError
 from ..mask import LayerMask
@@ -49,7 +49,7 @@ def _find_profile(asked: ParsedSettings) -> ProfileMatch | None:
     if asked.profile is not AUTO:
         return store.load_for(asked.profile, asked.verifier, draft)
     # do not even read the files where a profile would change nothing
-    is_complete = asked.mask is not None and asked.rule is not None
+    is_complete = asked.mask is not None and (asked.rule is not None or asked.mode is Mode.VIASD)
     mode = asked.mode_without_profile
     if is_complete or mode is Mode.PLAIN or (asked.mode is not AUTO and not mode.uses_slim_tier):
         return None
@@ -77,7 +77,10 @@ def route(asked: ParsedSettings, profile: Profile | None, *, pair: bool, here: b
                 "one: via-sd-local calibrate"
             )
         mask = profile.layer_mask
-    chosen = _with_slim_tier(asked, asked.mode, mask, profile if pair else None)
+    if asked.mode is Mode.VIASD:
+        chosen = Route(asked.mode, mask, asked.rule or PAPER_RULE, asked.max_deviation, "as asked")
+    else:
+        chosen = _with_slim_tier(asked, asked.mode, mask, profile if pair else None)
     agreement = profile.agreement.get("q'-q") if profile is not None else None
     if asked.mask is None and agreement is not None and agreement.share < MIN_AGREEMENT:
         poor = f"the profile's slim tier agrees with the full model on {100 * agreement.share:.0f} % of tokens only"

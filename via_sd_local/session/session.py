@@ -9,7 +9,7 @@ from types import TracebackType
 
 from ..engine.engine import Engine
 from ..engine.kept_costs import costs_of, forget
-from ..engine.policy import Policy
+from ..engine.policy import Mode, Policy
 from ..engine.steps import FinishReason, Step
 from ..engine.watch import Watcher
 from ..runtime.chat_format import ChatFormat
@@ -212,8 +212,12 @@ def _engine(
 ) -> Engine[Verifier]:
     """Make the engine of a request, with pass costs where it needs them: from the profile, kept, or measured."""
     route = request.route
-    policy = Policy(route.mode, request.draft_tokens, route.rule, max_deviation=route.max_deviation)
-    is_automatic = request.draft_tokens is None and bool(drafters) and verifier.can_rewind
+    length, every, budget = request.draft_tokens, request.audit_every, route.max_deviation
+    if route.mode is Mode.VIASD:
+        policy = Policy.viasd(length, route.rule, every, budget)
+    else:
+        policy = Policy(route.mode, length, route.rule, every, budget, request.router)
+    is_automatic = policy.draft_tokens is None and bool(drafters) and verifier.can_rewind
     # on a device it is not certain that resuming pays: hidden states make a round trip
     may_resume = verifier.model.n_devices > 0 and verifier.why_no_resume is None
     costs = None

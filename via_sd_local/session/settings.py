@@ -8,8 +8,8 @@ from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
 
-from ..engine.gate import Rule
-from ..engine.policy import Mode, Policy
+from ..engine.gate import PaperRule, Rule
+from ..engine.policy import AUDIT_EVERY, NEVER, Mode, Policy, Router
 from ..mask import LayerMask
 from ..profiles import store
 from ..runtime.gguf_header import layer_count
@@ -37,6 +37,7 @@ _KINDS: Mapping[str, tuple[DrafterKind, ...]] = MappingProxyType(
 )
 MODES = (AUTO.value, *(mode.value for mode in Mode))
 DRAFTERS = (AUTO.value, *_KINDS)
+ROUTERS = tuple(router.value for router in Router)
 
 
 class MissingSetting(ValueError):
@@ -55,11 +56,13 @@ class Settings:
     recommends: the fastest lossless mode, or `tiered` where `max_deviation` is above 0 and the profile predicts a gain;
     without a profile it is `sd` with a drafter, else `plain`. `profile` is `auto` (looked up by the verifier's
     fingerprint), a file or a name, or None. `max_deviation`, a share of tokens, is the budget of the lossy
-    modes `lenient` and `tiered`. `draft_mask` lists the layers that the verifier skips when it
-    drafts for itself. `n_ctx` None is the smaller of 4096 and the context that the model was trained for; `threads`
-    None is `runtime.context.default_threads()`. The placements assign the verifier and the draft model to devices.
-    `check_memory` refuses models that together need more main memory than is available. `remeasure` times passes anew
-    instead of using the costs that an earlier run, or the profile, has measured.
+    modes. `router` (`slim-first`, `cost` or `full-first`) chooses the tier that sees a draft first in `tiered`, and
+    `audit_every` is the largest number of tokens that the slim tier decides between two audits, or `never`.
+    `draft_mask` lists the layers that the verifier skips when it drafts for itself. `n_ctx` None is the smaller of 4096
+    and the context that the model was trained for; `threads` None is `runtime.context.default_threads()`. The
+    placements assign the verifier and the draft model to devices. `check_memory` refuses models that together need more
+    main memory than is available. `remeasure` times passes anew instead of using the costs that an earlier run, or the
+    profile, has measured.
 
     Raises ValueError for settings that contradict each other; files and layers are checked by `resolve`.
     """
@@ -74,6 +77,8 @@ class Settings:
     thresholds: str | None = None
     max_deviation: float | None = None
     draft_tokens: int | None = None
+    router: str | None = None
+    audit_every: int | str | None = None
     n_ctx: int | None = None
     threads: int | None = None
     placement: Placement = DEFAULT
@@ -88,8 +93,13 @@ class Settings:
         self._check_drafter()
         self._check_mode()
         self._check_max_deviation()
+        self._check_routing()
         if self.thresholds is not None:
-            Rule.parse(self.thresholds)
+            rule = Rule.parse(self.thresholds)
+            if self.mode == Mode.VIASD.value and not isinstance(rule, PaperRule):
+                raise ValueError(
+                    f"thresholds are {self.thresholds!r}; mode 'viasd' has the paper's rule, paper:0.3,0.5"
+                )
         Policy(draft_tokens=self.draft_tokens)
 
     def _check_drafter(self) -> None:
@@ -117,9 +127,11 @@ class Settings:
                 f"mode {self.mode!r} needs a mask",
                 " (mask), e.g. 12-17, or a routing profile (profile), which via-sd-local calibrate makes",
             )
+        *some, last = (mode.value for mode in Mode if mode.uses_slim_tier)
+        slim = f"{', '.join(some)} and {last}"
         for name, value in (("mask", self.mask), ("thresholds", self.thresholds)):
             if value is not None and not mode.uses_slim_tier:
-                raise ValueError(f"{name} is for the modes exact and tiered; this is mode {mode.value!r}: leave it out")
+                raise ValueError(f"{name} is for the modes {slim}; this is mode {mode.value!r}: leave it out")
         if mode is Mode.PLAIN and self.drafter_kinds:
             raise ValueError("mode 'plain' does not draft; leave out the drafter, or use mode 'sd'")
         if mode is not Mode.PLAIN and not self.drafter_kinds:
@@ -130,6 +142,22 @@ class Settings:
                 ": a draft model (draft), drafter 'lookup', which needs no model, or drafter 'self' with a draft_mask",
             )
 
+    def _check_routing(self) -> None:
+        mode = self.mode_without_profile
+        if self.router is not None:
+            if self.router not in ROUTERS:
+                raise ValueError(f"router is {self.router!r}; it is one of {', '.join(ROUTERS)}")
+            if mode is Mode.VIASD and self.router != Router.SLIM_FIRST.value:
+                raise ValueError(f"router is {self.router!r}; in mode 'viasd' the slim tier is always first")
+        for name, value in (("router", self.router), ("audit_every", self.audit_every)):
+            if value is not None and self.mode != AUTO.value and not mode.trusts_slim_tier:
+                raise ValueError(f"{name} is for the modes tiered and viasd; this is mode {self.mode!r}: leave it out")
+        every = self.audit_every
+        if not (every is None or every == "never" or (isinstance(every, int) and every >= 1)):
+            raise ValueError(f"audit_every is {every!r}; it must be a number of tokens, at least 1, or never")
+        if every == "never" and self.max_deviation is not None:
+            raise ValueError("audit_every is never, and max_deviation needs audits; leave out one of the two")
+
     def _check_max_deviation(self) -> None:
         if self.max_deviation is None:
             if self.mode == Mode.LENIENT.value:
@@ -139,12 +167,21 @@ class Settings:
         if not 0 <= self.max_deviation <= 1:
             raise ValueError(f"max_deviation is {self.max_deviation}; it must be a share from 0 to 1")
         if self.mode != AUTO.value and not Mode(self.mode).is_lossy:
-            lossy = " and ".join(mode.value for mode in Mode if mode.is_lossy)
-            raise ValueError(f"max_deviation is for the modes auto, {lossy}; mode {self.mode!r} does not deviate")
+            *some, last = (mode.value for mode in Mode if mode.is_lossy)
+            raise ValueError(
+                f"max_deviation is for the modes auto, {', '.join(some)} and {last}; "
+                f"mode {self.mode!r} does not deviate"
+            )
         if self.max_deviation > 0 and self.mode == AUTO.value and self.profile is None:
             raise ValueError(
                 "max_deviation in mode 'auto' needs a routing profile (profile), or use mode 'lenient' or 'tiered'"
             )
+
+    @property
+    def _audit_every(self) -> int:
+        if self.audit_every is None:
+            return AUDIT_EVERY
+        return self.audit_every if isinstance(self.audit_every, int) else NEVER
 
     @property
     def drafter_kinds(self) -> tuple[DrafterKind, ...]:
@@ -194,6 +231,8 @@ class Settings:
             rule=None if self.thresholds is None else Rule.parse(self.thresholds),
             max_deviation=self.max_deviation,
             draft_tokens=self.draft_tokens,
+            router=Router.COST if self.router is None else Router(self.router),
+            audit_every=self._audit_every,
             n_ctx=self.n_ctx,
             threads=self.threads,
             check_memory=self.check_memory,

@@ -46,8 +46,8 @@ def _draft_completions(argument: str) -> Iterator[str]:
 MODE = Command(
     "/mode",
     "[MODE [LAYERS | BUDGET]]",
-    "show or set the mode: plain, sd, exact, lenient, tiered, or auto (the profile's choice); LAYERS: what the slim "
-    "tier skips; BUDGET: the share of tokens that may deviate in lenient",
+    "show or set the mode: plain, sd, exact, lenient, tiered, viasd, or auto (the profile's choice); LAYERS: what the "
+    "slim tier skips; BUDGET: the share of tokens that may deviate in lenient",
     _mode,
     _mode_completions,
 )

@@ -14,6 +14,7 @@ from ..audit import Audit, SlimDecision
 from ..decoder import BlockDecoder, DecodingState
 from ..escalation import Case, Escalation
 from ..gate import Region, judge
+from ..policy import Router
 from ..slim_sampling import SlimJudgement, sample_by_slim
 from ..steps import Block, Tier
 
@@ -69,7 +70,11 @@ class TieredDecoder(BlockDecoder):
         most = state.policy.audit_every - waiting  # what is decided here cannot be taken back, so all of it is covered
         while most > 0 and not self._is_covered(most):
             most -= 1
-        return sample_by_slim(rule, draft, slim, state.sampler, state.end_tokens, most)
+        return self.sample(draft, slim, most)
+
+    def sample(self, draft: Draft, slim: Floats, most: int) -> SlimJudgement:
+        """Sample at a temperature by the slim tier's logits, keeping at most `most` tokens of the draft."""
+        return sample_by_slim(self.state.trust.rule, draft, slim, self.state.sampler, self.state.end_tokens, most)
 
     def _chooses_slim(self, draft: Draft) -> bool:
         """Choose the tier that sees the draft first, and count the choice.
@@ -84,7 +89,10 @@ class TieredDecoder(BlockDecoder):
         if not state.sampler.greedy:
             planned = pace.planned if pace is not None else state.policy.draft_tokens
             length, confidences = max(planned or 1, 1), []
-        if pace is not None:
+        router = state.policy.router
+        if router is Router.FULL_FIRST:
+            slim_first = False
+        elif router is Router.COST and pace is not None:
             verifier = state.passes.verifier
             pending = verifier.n_kv - verifier.n_full
             audit_due = waiting > 0 and waiting + length >= state.policy.audit_every
