@@ -12,10 +12,7 @@ from typing import Any
 
 from ..binding import llama
 from ..native_log import take_errors
-
-MAX_DEPTH = 200  # nested parentheses: llama.cpp's parser calls itself once for each
-MAX_RULES = 10_000  # rules and groups: llama.cpp's search for left recursion may call itself once for each
-MAX_REPETITIONS = 2000  # MAX_REPETITION_THRESHOLD of llama-grammar.cpp, which takes a larger maximum as no limit
+from .gbnf_limits import MAX_DEPTH, MAX_REPETITIONS, MAX_RULES
 
 # comments, literals, character classes and tokens, in which nothing counts; then what does
 _PARTS = re.compile(
@@ -30,7 +27,7 @@ def open_grammar(vocab: int, text: str) -> Any:
     """Return llama.cpp's sampler for a grammar with a rule named `root`; the caller frees it.
 
     `vocab` is llama.cpp's vocabulary pointer. Raises ValueError, with llama.cpp's reason, for a text that is no grammar
-    or exceeds the limits of this module.
+    or exceeds the limits of `gbnf_limits`.
     """
     check_grammar(text)
     take_errors()
