@@ -226,10 +226,10 @@ def test_every_answer_of_random_draws_parses(model: Model) -> None:
     quote = _FIRST_BYTE + ord('"')
     flat[_FIRST_BYTE + 128 : FIRST_PIECE] = -np.inf
     flat[[quote, model.eos, _FIRST_BYTE + ord("}")]] = 3  # so that it ends
-    for seed in range(40):
+    for seed in range(12):
         with closing(ChainSampler(model, SamplingParams(temperature=1, json_schema=schema, seed=seed))) as sampler:
             text = b""
-            for _ in range(400):
+            for _ in range(150):
                 token = sampler.choose(flat)
                 sampler.accept(token)
                 if token in model.eog:
@@ -239,4 +239,4 @@ def test_every_answer_of_random_draws_parses(model: Model) -> None:
                     json.dumps(value, ensure_ascii=False).encode()
                     break
                 text += model.piece(token)
-    assert finished >= 10
+    assert finished >= 3
