@@ -42,6 +42,11 @@ def needed_cache_folder() -> Path:
     return folder
 
 
+def user_path(text: str) -> Path:
+    """Return the path that a user means; `~` is the home folder, and `~name` stays where there is no such user."""
+    return Path(os.path.expanduser(text))
+
+
 def read_text(path: str | Path, what: str) -> str:
     """Return the text of a UTF-8 file, without a byte order mark.
 

@@ -27,7 +27,7 @@ def test_every_command_of_the_list_is_there() -> None:
     names = [
         *("/show", "/set", "/model", "/mode", "/draft", "/system", "/regen", "/continue", "/undo", "/read", "/copy")
     ]
-    names += ["/save", "/load", "/clear", "/stats", "/colors", "/help", "/exit"]
+    names += ["/save", "/load", "/resume", "/clear", "/stats", "/colors", "/help", "/exit"]
     assert [command.name for command in COMMANDS] == names
     for command in COMMANDS:
         for name in (command.name, *command.aliases):
@@ -221,11 +221,14 @@ def test_save_and_load_refuse_what_they_cannot_do(talking: Talking, tmp_path: Pa
     _, display = converse(
         dialogue,
         *("/save", f"/save {precious}", f"/save {binary}", f"/save {tmp_path}", f"/save {tmp_path}/no/such.json"),
+        *("/save ~nosuchuser/x.json", "/load ~nosuchuser/x.json"),
         *("/load", f"/load {precious}", f"/load {binary}", f"/load {tmp_path}/absent.json"),
     )
     errors = display.of("error")
     expected = ["/save needs a file name", *["choose another name"] * 3, "cannot be written: No such file"]
     expected += [
+        "~nosuchuser/x.json cannot be written: No such file",
+        "~nosuchuser/x.json cannot be read: No such file",
         "/load needs a file name",
         "notes.txt: not a saved",
         "binary: not a saved",
@@ -320,17 +323,20 @@ def test_ctrl_c_leaves_only_when_pressed_twice_in_a_row(talking: Talking) -> Non
             converse(talking(), *messages)
 
 
-def test_ctrl_c_after_a_stopped_answer_leaves(talking: Talking, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_in_an_answer_never_leaves_and_the_next_one_says_how_to(
+    talking: Talking, monkeypatch: pytest.MonkeyPatch
+) -> None:
     dialogue = talking()
 
     def stopped(*_args: object, **_kwargs: object) -> Any:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(dialogue.session.engine.verifier, "full", stopped)
-    _, display = converse(dialogue, "one", "/help")
-    assert display.of("answer") == [" [stopped]"]
+    _, display = converse(dialogue, "one", "two", KeyboardInterrupt(), "/help")
+    assert display.of("answer") == [" [stopped]"] * 2
+    assert display.of("note")[-1] == "(to leave, press Ctrl-C again or Ctrl-D, or type /exit)"
     with pytest.raises(KeyboardInterrupt):
-        converse(dialogue, "one", KeyboardInterrupt())
+        converse(dialogue, "one", KeyboardInterrupt(), KeyboardInterrupt())
 
 
 def test_a_warning_waits_for_the_end_of_the_answer(talking: Talking, monkeypatch: pytest.MonkeyPatch) -> None:

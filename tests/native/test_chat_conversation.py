@@ -64,10 +64,7 @@ def test_as_few_of_the_oldest_turns_go_as_must(exchanges: int, system: str | Non
     assert prompt.dropped == 2 * (exchanges - fits)
     assert len(prompt.tokens) == 6 * fits + 2 + (3 if system else 0)
     assert prompt.tokens[:3] == ([6, 2, 5] if system else prompt.tokens[:3])
-    conversation.forget(prompt.dropped)
-    assert [m["content"] for m in conversation.turns[::2]] == [
-        f"question {n}" for n in range(exchanges - fits, exchanges)
-    ]
+    assert len(conversation.turns) == 2 * exchanges  # none is lost
     assert all(one["role"] != other["role"] for one, other in pairwise(conversation.turns))
 
 
@@ -132,3 +129,34 @@ GOOD = json.loads(talked(1, "s").to_json())
 def test_a_file_that_holds_no_conversation_is_refused_with_a_reason(text: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Conversation.from_json(text if isinstance(text, str) else json.dumps(text))
+
+
+def test_the_turns_that_fit_are_found_in_few_renderings() -> None:
+    calls = 0
+
+    def tokens_of(messages: Sequence[Message]) -> list[int]:
+        nonlocal calls
+        calls += 1
+        return words(messages)
+
+    assert talked(1000).prompt_for("new", tokens_of, 32).dropped == 2 * (1000 - 3)
+    assert calls <= 12
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, '{"a":' * 100_000])
+def test_a_deeply_nested_file_is_refused_like_any_other(text: str) -> None:
+    with pytest.raises(ValueError, match="not a saved conversation: the JSON is nested too deeply"):
+        Conversation.from_json(text)
+
+
+def test_what_utf_8_cannot_hold_is_replaced_on_loading() -> None:
+    text = json.dumps({**GOOD, "system": "a\ud800"})
+    assert Conversation.from_json(text).system == "a?"
+
+
+def test_a_last_message_without_an_answer_is_taken_out() -> None:
+    conversation = talked(1)
+    assert conversation.take_unanswered() is None
+    conversation.add("waiting", "")
+    assert conversation.take_unanswered() == "waiting"
+    assert conversation == talked(1)

@@ -76,8 +76,11 @@ def test_when_the_context_is_full_the_oldest_turns_go_and_the_system_message_sta
         users = [message["content"] for message in messages if message["role"] == "user"]
         assert users == asked[-len(users) :]
         assert len(prompt) <= 128 - 32  # a quarter stays free for the answer
-        dropped = [re.fullmatch(r"\(the context is full: the (\d+) oldest messages were dropped\)", n) for n in notes]
-        assert 2 * (number + 1) - sum(int(match[1]) for match in dropped if match) == len(dialogue.conversation.turns)
+        unseen = [
+            re.fullmatch(r"\(the context is full: the model no longer sees the (\d+) oldest .*", n) for n in notes
+        ]
+        assert 2 * (number + 1) - (int(unseen[-1][1]) if unseen and unseen[-1] else 0) == 2 * len(users)
+        assert [turn["content"] for turn in dialogue.conversation.turns[::2]] == asked
     assert len(notes) > 2
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import stat
 import sys
+import termios
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -209,7 +211,7 @@ def test_on_40_columns_no_word_is_broken(start: Start) -> None:
     terminal.send("/help\r")
     terminal.wait_for("Ctrl-D leaves.")
     terminal.wait_for_prompt()
-    for words in ("/mode [MODE [LAYERS]]", "decided", "leaves when pressed again;"):
+    for words in ("/mode [MODE [LAYERS]]", "decided", "leaves when pressed twice"):
         assert words in " ".join(terminal.text.split())
     send_line(terminal, "the sea", "/512]")
     assert re.search(r"\[3 tokens, [\d.]+ tokens/s, context\n\d+/512\]", terminal.text)
@@ -262,7 +264,7 @@ def test_into_a_pipe_goes_the_bare_answer(tiny_path: Path, tmp_path: Path, talki
     answer = ask(talking(n_ctx=512, max_tokens=3), "the sea")
     assert (tmp_path / "out").read_bytes().decode() == answer + "\n\n"
     # the end of input comes with the line, or is found at a second prompt, by how fast the program starts
-    said = r"tiny.gguf, .*\n> \(cut short by --max-tokens; /continue goes on\)\n\[3 tokens, .*\]\n(> )?"
+    said = r"tiny.gguf, .*\n> \(cut short by --max-tokens; /continue goes on\)\n\[3 tokens, .*\]\n(> )?\(kept: .*\)\n"
     assert re.fullmatch(said, (tmp_path / "err").read_text())
 
 
@@ -321,7 +323,7 @@ def test_a_full_context_is_announced(start: Start) -> None:
     terminal = start("--n-ctx", 128, "--system", "be short")
     for number in range(1, 7):
         send_line(terminal, f"the sea {number}", "/128]")
-    assert re.search(r"\(the context is full: the \d+ oldest messages were dropped\)", terminal.text)
+    assert re.search(r"\(the context is full: the model no longer sees the \d+ oldest messages\)", terminal.text)
 
 
 #
@@ -384,11 +386,56 @@ def test_ctrl_c_stops_the_reading_of_a_long_message(start: Start, smollm2_path: 
     send_line(terminal, "/undo", "error: there is no message yet")  # the long message is no turn
 
 
-def test_ctrl_c_twice_leaves_from_an_answer(start: Start, smollm2_path: Path) -> None:
+def test_two_quick_ctrl_c_stop_an_answer_and_lose_nothing(start: Start, smollm2_path: Path) -> None:
     terminal = start("--max-tokens", 2000, verifier=smollm2_path)
     begin_a_story(terminal)
     terminal.press_ctrl_c()
-    terminal.wait_for("[stopped]")
     terminal.press_ctrl_c()
-    assert terminal.status() == 130
+    terminal.wait_for("[stopped]")
+    terminal.wait_for_prompt()
+    send_line(terminal, "/undo", "(removed: Write a long story about a ship.)")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_a_signal_during_an_answer_restores_the_terminal_and_keeps_the_conversation(
+    number: signal.Signals, start: Start, smollm2_path: Path, tmp_path: Path
+) -> None:
+    terminal = start("--max-tokens", 2000, verifier=smollm2_path)
+    begin_a_story(terminal)
+    if number == signal.SIGQUIT:
+        terminal.send("\x1c")  # Ctrl-\
+    else:
+        os.kill(terminal.child.pid, number)
+    terminal.wait_for("(kept: --continue goes on")
+    flags = termios.ICANON | termios.ECHO | termios.ISIG
+    assert termios.tcgetattr(terminal.child.child_fd)[3] & flags == flags
+    assert terminal.status() == 128 + number
     assert "Traceback" not in terminal.text
+    (file,) = (tmp_path / "conversations").iterdir()
+    question, answer = Conversation.from_json(file.read_text(encoding="utf-8")).last
+    assert question == "Write a long story about a ship."
+    assert len(answer.split()) > 3
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_at_the_prompt_ends_the_chat(number: signal.Signals, start: Start) -> None:
+    terminal = start()
+    os.kill(terminal.child.pid, number)
+    assert terminal.status() == 128 + number
+    assert "Traceback" not in terminal.text
+
+
+def test_a_terminal_that_dies_loses_nothing(start: Start, tmp_path: Path) -> None:
+    terminal = start()
+    send_line(terminal, "the sea", "context ")
+    terminal.child.close(force=True)
+    (file,) = (tmp_path / "conversations").iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    again = start("--continue")
+    assert "> the sea" in again.rows
+    send_line(again, "and then", "context ")
+    again.send("/exit\r")
+    assert again.status() == 0
+    assert [path.name for path in (tmp_path / "conversations").iterdir()] == [file.name]
+    turns = Conversation.from_json(file.read_text(encoding="utf-8")).turns
+    assert [turn["content"] for turn in turns[::2]] == ["the sea", "and then"]

@@ -16,7 +16,7 @@ from via_sd_local.chat.chat import Chat
 from via_sd_local.chat.conversation import Conversation
 from via_sd_local.chat.dialogue import Dialogue
 from via_sd_local.chat.display import Display
-from via_sd_local.chat.loop import talk
+from via_sd_local.chat.loop import greet, talk
 from via_sd_local.chat.opening import OpenModel
 from via_sd_local.chat.shade import Shade
 from via_sd_local.chat.switches import Switches
@@ -135,5 +135,6 @@ def converse(dialogue: Dialogue, *messages: str | BaseException) -> tuple[Chat, 
     """A chat in which these messages were written, without a terminal."""
     display = Recording()
     chat = Chat(dialogue, display, Switches(dialogue.session.settings))
+    greet(chat)
     assert talk(chat, Lines(messages)) == 0
     return chat, display

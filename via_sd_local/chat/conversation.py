@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -10,13 +11,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..runtime.chat_format import Message
 
-MIN_ANSWER = 64  # tokens of context reserved for the answer; the oldest turns are dropped to free them
+MIN_ANSWER = 64  # tokens of context reserved for the answer; the oldest turns are left out to free them
 _FORMAT = "via_sd_local chat 1"
 
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """The tokens of a conversation with a new message, and the number of oldest messages left out to make it fit."""
+    """The tokens of a conversation with a new message, and how many of the oldest messages do not fit into it."""
 
     tokens: list[int]
     dropped: int
@@ -32,24 +33,28 @@ class Conversation:
     def prompt_for(self, text: str, tokens_of: Callable[[Sequence[Message]], list[int]], n_ctx: int) -> ChatPrompt:
         """Return the prompt for a new user message, leaving out as few of the oldest turns as make it fit.
 
-        The conversation is unchanged; `forget` drops the turns. Raises ValueError if the message alone does not fit.
+        The conversation keeps them. Raises ValueError if the message alone does not fit.
         """
         head: list[Message] = [{"role": "system", "content": self.system}] if self.system else []
         message: Message = {"role": "user", "content": text}
         room = n_ctx - min(MIN_ANSWER, n_ctx // 4)
-        for dropped in range(0, len(self.turns) + 1, 2):
-            tokens = tokens_of([*head, *self.turns[dropped:], message])
-            if len(tokens) <= room:
-                return ChatPrompt(tokens, dropped)
+
+        def without(dropped: int) -> list[int]:
+            return tokens_of([*head, *self.turns[dropped:], message])
+
+        dropped, tokens = 0, without(0)
+        if self.turns and len(tokens) > room:
+            fewer = range(2, len(self.turns), 2)
+            found = bisect_left(fewer, True, key=lambda dropped: len(without(dropped)) <= room)
+            dropped = 2 + 2 * found
+            tokens = without(dropped)
+        if len(tokens) <= room:
+            return ChatPrompt(tokens, dropped)
         what = "this message" + (" and the system message take" if head else " takes")
         raise ValueError(
             f"{what} {len(tokens)} tokens, {len(tokens) - room} more than fit: the context holds {n_ctx} (--n-ctx), of "
             f"which {n_ctx - room} are reserved for the answer"
         )
-
-    def forget(self, dropped: int) -> None:
-        """Drop the `dropped` oldest messages."""
-        del self.turns[:dropped]
 
     def add(self, question: str, answer: str) -> None:
         """Append a user message and its answer."""
@@ -67,6 +72,16 @@ class Conversation:
         """Return the conversation without the last user message and its answer."""
         return Conversation(self.system, self.turns[:-2])
 
+    def copy(self) -> Conversation:
+        """Return a conversation that does not change with this one."""
+        return Conversation(self.system, list(self.turns))
+
+    def with_exchange(self, question: str, answer: str) -> Conversation:
+        """Return the conversation with another user message and its answer."""
+        conversation = self.copy()
+        conversation.add(question, answer)
+        return conversation
+
     def extend_last(self, answer: str) -> None:
         """Replace the last answer by a longer one."""
         self.turns[-1] = {"role": "assistant", "content": answer}
@@ -76,6 +91,12 @@ class Conversation:
         exchange = self.last
         del self.turns[-2:]
         return exchange
+
+    def take_unanswered(self) -> str | None:
+        """Remove and return the last user message if its answer is empty, else return None."""
+        if not self.turns or self.turns[-1]["content"]:
+            return None
+        return self.take_back()[0]
 
     def to_json(self) -> str:
         """Return the conversation as JSON text, which `from_json` reads."""
@@ -89,6 +110,8 @@ class Conversation:
             data = json.loads(text)
         except ValueError as error:
             raise ValueError(f"not a saved conversation: {error}") from None
+        except RecursionError:
+            raise ValueError("not a saved conversation: the JSON is nested too deeply") from None
         if not isinstance(data, dict) or data.get("format") != _FORMAT:
             raise ValueError(f'not a saved conversation: it lacks "format": "{_FORMAT}"')
         system, messages = data.get("system"), data.get("messages")
@@ -104,5 +127,10 @@ class Conversation:
                 raise ValueError(
                     f"the saved conversation's message {number} must have the role {role} and a string as content"
                 )
-            turns.append({"role": role, "content": content})
-        return cls(system, turns)
+            turns.append({"role": role, "content": _valid(content)})
+        return cls(None if system is None else _valid(system), turns)
+
+
+def _valid(text: str) -> str:
+    """Replace lone surrogates, which JSON can hold and UTF-8 cannot, by a question mark."""
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -43,6 +43,7 @@ class Dialogue:
         self.finish_reason: FinishReason | None = None  # of the last answer; None if it was interrupted
         self._steps: list[Step] = []
         self._last: _Answer | None = None
+        self._left_out = 0  # messages that the last prompt had no room for
 
     @property
     def session(self) -> Session:
@@ -85,15 +86,13 @@ class Dialogue:
     def answer(
         self, text: str, *, note: Callable[[str], None], sampling: SamplingParams | None = None
     ) -> Generator[Sequence[Piece], None, None]:
-        """Yield the answer to `text`, the pieces of one step at a time; `note` is called when old turns are dropped.
+        """Yield the answer to `text`, the pieces of one step at a time; `note` is called when old turns no longer fit.
 
         Question and answer become turns, even if the iterator is closed early, unless it yielded nothing yet.
         Raises ValueError or ModelError, with nothing changed, if the message does not fit or cannot be rendered.
         """
         prompt = self.conversation.prompt_for(text, self.form.tokens, self.n_ctx)
         steps = self._generate(prompt.tokens, [], sampling or self.sampling.params)
-        if prompt.dropped:
-            self.conversation.forget(prompt.dropped)
         self._announce(prompt, note)
         complete = False
         try:
@@ -119,8 +118,6 @@ class Dialogue:
         tokens = [token for step in begun for token in step.tokens]
         prompt = self.conversation.before_last().prompt_for(question, self.form.tokens, self.n_ctx - len(tokens))
         steps = self._generate(prompt.tokens, tokens, params)
-        if prompt.dropped:
-            self.conversation.forget(prompt.dropped)
         self._announce(prompt, note)
         try:
             yield from self._decode(steps, begun)
@@ -149,9 +146,10 @@ class Dialogue:
         )
 
     def _announce(self, prompt: ChatPrompt, note: Callable[[str], None]) -> None:
-        """Tell of messages that were dropped, and of a long wait."""
-        if prompt.dropped:
-            note(f"(the context is full: the {prompt.dropped} oldest messages were dropped)")
+        """Tell of messages that no longer fit, and of a long wait."""
+        if prompt.dropped > self._left_out:
+            note(f"(the context is full: the model no longer sees the {prompt.dropped} oldest messages)")
+        self._left_out = prompt.dropped
         new_tokens = len(prompt.tokens) - common_prefix(self.session.engine.verifier.cells, prompt.tokens)
         if new_tokens > LONG:
             note(f"(reading {new_tokens} tokens; Ctrl-C stops it)")

@@ -14,6 +14,7 @@ from ..cli.subcommands import Commands
 from ..files import read_text
 
 if TYPE_CHECKING:
+    from .archive import Journal
     from .dialogue import Dialogue
 
 DESCRIPTION = """\
@@ -37,6 +38,9 @@ def add_parser(commands: Commands) -> None:
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--version", action="version", version=f"via-sd-local {version()}")
+    parser.add_argument(
+        "-c", "--continue", dest="goes_on", action="store_true", help="go on with the last conversation"
+    )
     parser.add_argument("--system", metavar="TEXT", help="a system message, which precedes the conversation")
     parser.add_argument(
         "--chat-template", metavar="FILE", help="use this Jinja chat template instead of the model's own"
@@ -56,21 +60,32 @@ def run(args: argparse.Namespace) -> int:
 
     from ..catalog.fetching import fetch_missing
     from ..sampling.recommended import ChosenSampling
+    from .archive import Archive, Journal
     from .conversation import Conversation
+    from .conversation_file import load
     from .dialogue import Dialogue
     from .opening import OpenModel
 
     sampling = ChosenSampling(given_sampling(args))
     template = read_text(args.chat_template, "chat template") if args.chat_template is not None else None
+    archive = Archive.of_user()
+    path = archive.newest() if args.goes_on else None
+    conversation = load(path) if path is not None else Conversation()
+    unanswered = conversation.take_unanswered()
+    if args.system is not None:
+        conversation.system = args.system
+    journal = Journal(archive, path)
     fetch_missing(settings.verifier, settings.draft)
     opened = OpenModel.load(settings, template)
-    with closing(Dialogue(opened, Conversation(args.system), sampling, args.max_tokens)) as dialogue:
+    with closing(Dialogue(opened, conversation, sampling, args.max_tokens)) as dialogue:
         session = dialogue.session
         if piped is None:
-            return talk(dialogue)
+            return talk(dialogue, journal, unanswered)
         for pieces in dialogue.answer(piped, note=lambda text: print(text, file=sys.stderr)):
             print("".join(piece.text for piece in pieces), end="", flush=True)
         print()
+        if path is not None:
+            journal.write(dialogue.conversation)
         note_if_cut(dialogue.finish_reason, session.engine.stats, dialogue.n_ctx)
         if session.engine.why_no_drafts:
             print(f"warning: no drafts were made: {session.engine.why_no_drafts}", file=sys.stderr)
@@ -84,11 +99,15 @@ def read_piped() -> str:
     return sys.stdin.buffer.read().decode("utf-8", "replace").strip() if sys.stdin is not None else ""
 
 
-def talk(dialogue: Dialogue) -> int:
-    """Hold the conversation in a terminal; return the exit status."""
+def talk(dialogue: Dialogue, journal: Journal, unanswered: str | None) -> int:
+    """Hold the conversation in a terminal; return the exit status. `unanswered` is its last message, if it had none."""
     from . import loop
     from .chat import Chat
     from .frontend import make_display, make_reader
     from .switches import Switches
 
-    return loop.talk(Chat(dialogue, make_display(), Switches(dialogue.session.settings)), make_reader())
+    chat = Chat(dialogue, make_display(), Switches(dialogue.session.settings), journal)
+    loop.greet(chat)
+    if dialogue.conversation.turns or unanswered is not None:
+        chat.show_end(unanswered)
+    return loop.talk(chat, make_reader())

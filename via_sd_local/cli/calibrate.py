@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..calibration.plan import DEFAULT_MINUTES, STRATEGIES, Plan
 from ..errors import ModelError
+from ..files import user_path
 from .options import THREADS_HELP, add_ignore_memory
 from .output import add_json, add_quiet, print_result
 from .subcommands import Commands
@@ -96,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
     from ..progress import StageBars
 
     if args.output is not None:
-        path = Path(args.output).expanduser()
+        path = user_path(args.output)
     else:
         path = store.default_path(resolve(args.verifier), resolve(args.draft) if args.draft is not None else None)
     try:

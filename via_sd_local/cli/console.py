@@ -51,7 +51,8 @@ def _run(command: Callable[[], int]) -> int:
         silence_output()
         return 141
     except OSError as error:
-        print(f"error: {error.strerror or error}", file=sys.stderr)
+        with contextlib.suppress(OSError):  # the terminal may be what has gone
+            print(f"error: {error.strerror or error}", file=sys.stderr)
         silence_output()
         return 1
 

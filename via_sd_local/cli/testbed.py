@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
+from ..files import user_path
 from .output import add_json, add_quiet, print_result, shows_progress
 from .subcommands import Commands, add_actions
 
@@ -92,7 +92,7 @@ def run_build(args: argparse.Namespace) -> int:
         quant=args.quant.upper(),
     )
     source = resolve(args.source)
-    verifier, draft = paths_of(source, recipe, Path(args.output).expanduser() if args.output else None)
+    verifier, draft = paths_of(source, recipe, user_path(args.output) if args.output else None)
     testbed = build(source, recipe, verifier, draft, force=args.force, progress=shows_progress(args))
     sizes = {"verifier": testbed.verifier.stat().st_size, "draft": testbed.draft.stat().st_size}
     result = {

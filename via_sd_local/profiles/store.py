@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import ModelError
-from ..files import PACKAGE, cache_folder, needed_cache_folder
+from ..files import PACKAGE, cache_folder, needed_cache_folder, user_path
 from ..runtime.fingerprint import Fingerprint
 from .profile import Profile, load
 
@@ -61,7 +61,7 @@ def profiles() -> Iterator[tuple[Path, Profile]]:
 
 def path_of(name: str) -> Path:
     """Return the file of a path or of a name that `profiles list` shows; raises ModelError where there is none."""
-    path = Path(name).expanduser()
+    path = user_path(name)
     if path.is_file():
         return path
     for place in folders():

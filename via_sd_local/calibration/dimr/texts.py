@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...files import user_path
+
 KINDS = ("summarisation", "translation", "reasoning", "question answering", "code")
 OWN = "own"  # the kind of prompts that come without one
 
@@ -29,7 +31,7 @@ def load_texts(path: str | Path | None = None) -> list[CalibrationPrompt]:
     Items of the list are texts, or objects with `prompt` and, optionally, `kind`. Raises ValueError, which names the
     file, if it has no prompt, has another form or cannot be read.
     """
-    source = _SHIPPED if path is None else Path(path).expanduser()
+    source = _SHIPPED if path is None else user_path(str(path))
     try:
         content = source.read_text(encoding="utf-8")
     except OSError as error:
@@ -69,6 +71,8 @@ def _parse_json(source: Path, content: str) -> list[CalibrationPrompt]:
         data = json.loads(content)
     except ValueError as error:
         raise ValueError(f"{source}: this is no JSON: {error}") from None
+    except RecursionError:
+        raise ValueError(f"{source}: the JSON is nested too deeply") from None
     if not isinstance(data, list):
         raise ValueError(f"{source}: a JSON file of prompts holds a list, not {type(data).__name__}")
     return [_parse_item(source, number, item) for number, item in enumerate(data)]

@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ...engine.steps import Tier
-from ...session.text_steps import Piece
+from ...files import user_path
 from ..chat import Chat
 from ..conversation import Conversation
 from ..conversation_file import load, save
-from ..excerpt import excerpt
 from .command import Command
 
 
@@ -30,9 +28,11 @@ def _load(chat: Chat, argument: str) -> None:
         raise ValueError(f"the present conversation ({number}) is not saved; /save FILE keeps it, /clear drops it")
     chat.dialogue.conversation = loaded
     chat.file = path
+    if chat.journal is not None:
+        chat.journal.begin()
     chat.mark_saved()
     chat.display.note(f"(loaded {_exchanges(chat.dialogue.conversation)} from {path})")
-    _show_last(chat)
+    chat.show_end()
 
 
 def _exchanges(conversation: Conversation) -> str:
@@ -40,23 +40,10 @@ def _exchanges(conversation: Conversation) -> str:
     return f"{number} exchange{'' if number == 1 else 's'}"
 
 
-def _show_last(chat: Chat) -> None:
-    """Show the system message and the last exchange, so that the user sees where the conversation stands."""
-    conversation, display = chat.dialogue.conversation, chat.display
-    if conversation.system:
-        display.note(f"(system message: {excerpt(conversation.system)})")
-    if conversation.turns:
-        question, answer = conversation.last
-        display.note(f"> {excerpt(question)}")
-        display.begin()
-        display.push([Piece(answer, Tier.FULL)])
-        display.end()
-
-
 def _path(chat: Chat, argument: str, command: str) -> Path:
     """Return the file that the argument names, else that of the last `/save` or `/load`."""
     if argument:
-        return Path(argument).expanduser()
+        return user_path(argument)
     if chat.file is None:
         raise ValueError(f"{command} needs a file name: {command} NAME.json")
     return chat.file

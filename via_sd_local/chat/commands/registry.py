@@ -13,6 +13,7 @@ from .help import help_text
 from .models import MODEL
 from .modes import DRAFT, MODE
 from .parameters import SET, SHOW
+from .resume import RESUME
 from .turns import CLEAR, CONTINUE, REGEN, SYSTEM, UNDO
 from .view import COLORS, STATS
 
@@ -71,6 +72,6 @@ EXIT = Command("/exit", "", "leave the chat (also /bye, /quit, exit)", _exit, al
 COMMANDS = (
     *(SHOW, SET, MODEL, MODE, DRAFT, SYSTEM),
     *(REGEN, CONTINUE, UNDO, READ, COPY),
-    *(SAVE, LOAD, CLEAR, STATS, COLORS, HELP, EXIT),
+    *(SAVE, LOAD, RESUME, CLEAR, STATS, COLORS, HELP, EXIT),
 )
 _BARE_NAMES = tuple(alias for command in COMMANDS for alias in command.aliases if not alias.startswith("/"))

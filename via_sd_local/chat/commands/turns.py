@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..chat import Chat
+from ..conversation import Conversation
 from ..excerpt import excerpt
 from .command import Command
 
@@ -49,8 +50,12 @@ def _undo(chat: Chat, _argument: str) -> None:
 
 
 def _clear(chat: Chat, _argument: str) -> None:
-    chat.dialogue.conversation.turns.clear()
-    chat.display.note("(conversation cleared)")
+    chat.dialogue.conversation = Conversation(chat.dialogue.conversation.system)
+    if chat.journal is None:
+        chat.display.note("(conversation cleared)")
+    else:
+        chat.journal.begin()
+        chat.display.note("(conversation cleared; /resume brings it back)")
 
 
 SYSTEM = Command("/system", "[TEXT]", "show or set the system message; none removes it", _system)
