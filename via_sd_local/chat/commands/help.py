@@ -9,7 +9,8 @@ from .command import Command
 
 _KEYS = (
     "Enter sends, Alt-Enter starts a new line; several lines pasted at once are one message.",
-    "Ctrl-C stops an answer, and leaves when pressed twice at an empty prompt; Ctrl-D leaves.",
+    "Ctrl-C stops an answer, and leaves when pressed twice at an empty prompt.",
+    "Ctrl-D leaves.",
 )
 
 
