@@ -84,7 +84,7 @@ def test_a_model_without_a_template_is_talked_to_in_plain_turns_with_a_warning(
     template = tmp_path / "t.jinja"
     template.write_text(TEMPLATE, encoding="utf-8")
     given = piped(b"the sea", "--verifier", bare, "--chat-template", template)
-    assert given == (0, ask(talking(max_tokens=6), "the sea") + "\n", "")
+    assert given == (0, ask(talking(max_tokens=6), "the sea") + "\n", CUT)
 
 
 @pytest.mark.parametrize(

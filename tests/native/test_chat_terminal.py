@@ -211,7 +211,7 @@ def test_on_40_columns_no_word_is_broken(start: Start) -> None:
     terminal.send("/help\r")
     terminal.wait_for("Ctrl-D leaves.")
     terminal.wait_for_prompt()
-    for words in ("/mode [MODE [LAYERS]]", "decided", "leaves when pressed twice"):
+    for words in ("/mode [MODE [LAYERS | BUDGET]]", "decided", "leaves when pressed twice"):
         assert words in " ".join(terminal.text.split())
     send_line(terminal, "the sea", "/512]")
     assert re.search(r"\[3 tokens, [\d.]+ tokens/s, context\n\d+/512\]", terminal.text)
