@@ -20,14 +20,14 @@ answer, files, run = commands.answer, commands.files, commands.run
 DRAFTS = ("--drafter", "lookup", "--mode", "exact")
 REFUSED = {
     "missing file": (("--verifier", "{}/absent.gguf"), "absent.gguf does not exist; check the path"),
-    "folder": (("--verifier", "{}"), "is a folder, not a GGUF file"),
+    "folder": (("--verifier", "{}"), " GGUF files; name one of "),
     "text file": (("--verifier", "{}/text.gguf"), "this is not a GGUF file: it begins with b'This'"),
     "empty file": (("--verifier", "{}/empty.gguf"), "this is not a GGUF file: it is empty"),
     "truncated": (("--verifier", "{}/truncated.gguf"), "model is corrupted or incomplete"),
     "vocabulary": (("--verifier", "{}/vocabulary.gguf"), "it holds no weights, only a vocabulary"),
     "architecture": (("--verifier", "{}/nonesuch.gguf"), "unknown model architecture: 'nonesuch'"),
     "unknown name": (("--verifier", "smolm2-135m"), "no model is called 'smolm2-135m'; did you mean smollm2-135m?"),
-    "hub form": (("--verifier", "hf:what"), "'hf:what' is not a hub file: write hf:OWNER/REPO/FILE.gguf"),
+    "hub form": (("--verifier", "hf:what"), "'hf:what' is not a hub file: write hf:OWNER/REPO, hf:OWNER/REPO:QUANT"),
     "missing draft": (("--draft", "{}/absent.gguf"), "absent.gguf does not exist"),
     "truncated draft": (("--draft", "{}/truncated.gguf"), "truncated.gguf: llama.cpp cannot load this file"),
     "other tokenizer": (("--draft", "{}/other.gguf"), "token 300 is 'xyz' in the draft and 'nd' in the verifier"),

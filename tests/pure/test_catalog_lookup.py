@@ -166,9 +166,9 @@ def test_a_hub_reference_resolves_from_the_hub_cache(models: Path, tmp_path: Pat
     assert lookup.resolve(f"hf:owner/toys@{'b' * 40}/q4/toy.gguf") == on_other
 
 
-@pytest.mark.parametrize("name", ["hf:toy.gguf", "hf:owner/toys", "hf:owner/toys/toy.bin", "hf:owner/toys@/toy.gguf"])
+@pytest.mark.parametrize("name", ["hf:toy.gguf", "hf:owner/toys/toy.bin", "hf:owner/toys@/toy.gguf", "hf:owner/toys:"])
 def test_a_malformed_hub_reference_shows_the_form(models: Path, name: str) -> None:
-    with pytest.raises(ModelError, match=r"is not a hub file: write hf:OWNER/REPO/FILE.gguf"):
+    with pytest.raises(ModelError, match="is not a hub file: write hf:OWNER/REPO, hf:OWNER/REPO:QUANT or hf:OWNER"):
         lookup.resolve(name)
 
 
@@ -182,7 +182,7 @@ def test_an_unknown_name_is_told_the_known_ones_and_the_closest(models: Path) ->
         lookup.resolve("smolm2-135m")
     assert str(caught.value) == (
         "no model is called 'smolm2-135m'; did you mean smollm2-135m? known are smollm2-135m, gemma-3-270m, "
-        "smollm2-135m-q4_0, or give a path or hf:OWNER/REPO/FILE.gguf"
+        "smollm2-135m-q4_0, or give a path or hf:OWNER/REPO"
     )
     with pytest.raises(ModelError, match="no model is called 'zzz'; known are"):
         puller.pull("zzz")
@@ -195,7 +195,7 @@ def test_what_looks_like_a_path_is_said_not_to_exist(models: Path, name: str) ->
 
 
 def test_a_folder_and_impossible_paths_are_model_errors(models: Path, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="is a folder, not a GGUF file"):
+    with pytest.raises(ModelError, match=f"the folder {tmp_path} has no GGUF file"):
         lookup.resolve(str(tmp_path))
     for name in ("", "x" * 5000, "a\0b", "~nobody-of-this-name/x"):
         with pytest.raises(ModelError):
@@ -213,3 +213,58 @@ def test_the_listing_has_absent_present_and_own_files(models: Path, use: Callabl
     assert inventory.listing() == [absent, own]
     (models / FILE).write_bytes(CONTENT)
     assert inventory.listing()[0].path == models / FILE
+
+
+def test_a_folder_with_one_model_stands_for_it(models: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "download"
+    folder.mkdir()
+    for name in ("model.gguf", "mmproj-model.gguf", "README.md"):
+        (folder / name).touch()
+    assert lookup.resolve(str(folder)) == folder / "model.gguf"
+    (folder / "model2.gguf").touch()
+    with pytest.raises(ModelError, match=r"the folder .* has 2 GGUF files; name one of model\.gguf, model2\.gguf"):
+        lookup.resolve(str(folder))
+    for number in (1, 2):
+        (tmp_path / f"big-0000{number}-of-00002.gguf").touch()
+    assert lookup.resolve(str(tmp_path)) == tmp_path / "big-00001-of-00002.gguf"
+    assert lookup.resolve(str(tmp_path / "big-00002-of-00002.gguf")) == tmp_path / "big-00001-of-00002.gguf"
+
+
+def test_models_of_ollama_resolve_by_their_names(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "ollama"
+    monkeypatch.setenv("OLLAMA_MODELS", str(folder))
+    (folder / "blobs").mkdir(parents=True)
+    for place in ("registry.ollama.ai/library/llama3.2/1b", "registry.ollama.ai/me/mine/latest", "hf.co/own/m/Q4_K_M"):
+        digest = "sha256:" + pulls.sha256(place.encode())
+        layers = [
+            {"mediaType": "application/vnd.ollama.image.license", "digest": "sha256:0"},
+            {"mediaType": "application/vnd.ollama.image.model", "digest": digest},
+        ]
+        manifest = folder / "manifests" / place
+        manifest.parent.mkdir(parents=True)
+        manifest.write_text(json.dumps({"layers": layers}))
+        (folder / "blobs" / digest.replace(":", "-")).write_text(place)
+    assert lookup.resolve("llama3.2:1b").read_text().endswith("llama3.2/1b")
+    assert lookup.resolve("ollama:llama3.2:1b").read_text().endswith("llama3.2/1b")
+    assert lookup.resolve("me/mine").read_text().endswith("mine/latest")
+    assert lookup.resolve("hf.co/own/m:Q4_K_M").read_text().endswith("m/Q4_K_M")
+    assert lookup.resolve(str(next((folder / "blobs").iterdir()))).parent == folder / "blobs"
+    for name in ("llama3.2", "llama3.2:../1b", "../llama3.2"):
+        with pytest.raises(ModelError):
+            lookup.resolve(name)
+    (folder / "manifests" / "registry.ollama.ai" / "library" / "llama3.2" / "1b").write_text("[" * 100_000)
+    with pytest.raises(ModelError, match=r"no model is called 'llama3\.2:1b'"):
+        lookup.resolve("llama3.2:1b")
+
+
+def test_models_of_lm_studio_resolve_by_publisher_and_name(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder = tmp_path / ".lmstudio" / "models" / "publisher" / "toy-GGUF"
+    folder.mkdir(parents=True)
+    (folder / "toy-Q4_K_M.gguf").touch()
+    assert lookup.resolve("publisher/toy-GGUF") == folder / "toy-Q4_K_M.gguf"
+    assert lookup.resolve("publisher/toy-GGUF/toy-Q4_K_M.gguf") == folder / "toy-Q4_K_M.gguf"
+    with pytest.raises(ModelError, match="publisher/other does not exist"):
+        lookup.resolve("publisher/other")

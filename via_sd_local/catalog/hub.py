@@ -1,36 +1,21 @@
-"""Looks up files of the Hugging Face hub in huggingface_hub's cache, and downloads them where it can be reached."""
+"""The Hugging Face hub: its cache on this machine, whether it can be reached, and its errors in words."""
+
+from __future__ import annotations
 
 import queue
-import re
-import sys
 import textwrap
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import ModelError
-from ..visible import unguarded
 from .registry import HubSource
 
 # seconds. hf_hub_download alone takes over 20 to find out that it is offline, and far more behind a silent firewall.
 ANSWER_TIMEOUT = 5.0
 REACH_DEADLINE = 10.0
-
-_REFERENCE = re.compile(
-    r"hf:(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>\w[\w.-]*))?/(?P<file>\w[\w./-]*\.gguf)",
-    re.ASCII,
-)
-
-
-def parse_reference(name: str) -> HubSource:
-    """Parse `hf:owner/repo[@revision]/path/file.gguf`; raises ModelError for any other form."""
-    match = _REFERENCE.fullmatch(name)
-    if match is None:
-        raise ModelError(
-            f"{name!r} is not a hub file: write hf:OWNER/REPO/FILE.gguf or hf:OWNER/REPO@REVISION/FILE.gguf"
-        )
-    return HubSource(match["repo"], match["revision"] or "main", match["file"])
+REASON_WIDTH = 100  # characters of another program's reason that are quoted
 
 
 def cached(source: HubSource) -> Path | None:
@@ -44,23 +29,51 @@ def cached(source: HubSource) -> Path | None:
     return Path(path) if isinstance(path, str) else None
 
 
-def download(source: HubSource, folder: Path | None, *, progress: bool) -> Path:
-    """Download to `folder`, or huggingface_hub's cache, resuming a partial file; raises ModelError, soon if offline."""
-    import huggingface_hub
+def reason(error: BaseException) -> str:
+    """Return an exception's text on one line of bounded length."""
+    return textwrap.shorten(str(error) or type(error).__name__, REASON_WIDTH, placeholder=" …")
+
+
+def problem_with(source: HubSource, error: Exception) -> str:
+    """Return in words, with the remedy, why the hub does not give a file."""
+    from huggingface_hub import constants, get_token
+
+    page = f"{constants.ENDPOINT}/{source.repo}"
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if status in (401, 403) and "GatedRepoError" in kinds:
+        return f"{source.repo} is gated ({status}): accept its terms at {page}, then {_with_a_token()}"
+    if status == 401:
+        if get_token():
+            return f"the hub does not accept your token ({status}) for {source.repo}; {_with_a_token()}"
+        return f"{source.repo} does not exist, or needs a token ({status}): check the name, or {_with_a_token()}"
+    if status == 403:
+        return f"your token is not permitted to read {source.repo} ({status}); ask for access at {page}"
+    if status == 404 and "RevisionNotFoundError" in kinds:
+        return f"{source.repo} has no revision {source.revision} ({status}); {page} lists them"
+    if status == 404 and "RepositoryNotFoundError" not in kinds:
+        return f"{source.repo} has no file {source.file} ({status}); {page}/tree/{source.revision} lists them"
+    if status == 404:
+        return f"{source.repo} does not exist ({status}); check the name"
+    if status == 429:
+        return f"the hub has had too many requests ({status}): try again later, or {_with_a_token()}"
+    if status is not None and status >= 500:
+        return f"the hub has a fault of its own ({status}); try again later"
+    return f"{source.repo}/{source.file} could not be downloaded ({reason(error)})"
+
+
+def _with_a_token() -> str:
+    return "set HF_TOKEN to a token of https://huggingface.co/settings/tokens, or run `hf auth login`"
+
+
+def require_answer() -> None:
+    """Raise ModelError, soon, where the hub gives no HTTP answer or HF_HUB_OFFLINE is set."""
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
         raise ModelError("skipped, since HF_HUB_OFFLINE is set")
     if problem := why_unreachable():
-        raise ModelError(problem)
-    try:
-        with _progress_bars(progress):
-            path = huggingface_hub.hf_hub_download(
-                source.repo, source.file, revision=source.revision, local_dir=folder, etag_timeout=ANSWER_TIMEOUT
-            )
-    except Exception as error:  # see _reach
-        raise ModelError(f"{source.repo}/{source.file} could not be downloaded ({reason(error)})") from error
-    return Path(path)
+        raise ModelError(f"{problem}; HF_ENDPOINT names a mirror")
 
 
 def files_of(repo: str, cache: Path | None = None) -> Path | None:
@@ -89,11 +102,6 @@ def why_unreachable() -> str | None:
     return f"{constants.ENDPOINT} cannot be reached ({problem})" if problem else None
 
 
-def reason(error: BaseException) -> str:
-    """Return an exception's text on one line of bounded length."""
-    return textwrap.shorten(str(error) or type(error).__name__, 300, placeholder=" ...")
-
-
 def _reach(endpoint: str) -> str:
     """Return why `endpoint` gives no HTTP answer within the deadline; empty if it answers, whatever the status."""
     from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
@@ -116,12 +124,12 @@ def _reach(endpoint: str) -> str:
 
 
 @contextmanager
-def _progress_bars(wanted: bool) -> Iterator[None]:
+def progress_bars(wanted: bool) -> Iterator[None]:
+    """Hide the hub library's progress bars in the block, unless they are `wanted`."""
     from huggingface_hub import utils
 
     if wanted or utils.are_progress_bars_disabled():  # type: ignore[attr-defined]
-        with redirect_stderr(unguarded(sys.stderr)):  # the bars are drawn with control characters
-            yield
+        yield
         return
     utils.disable_progress_bars()  # type: ignore[attr-defined]
     try:

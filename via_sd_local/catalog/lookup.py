@@ -8,7 +8,8 @@ from pathlib import Path
 
 from ..errors import ModelError
 from ..files import needed_cache_folder
-from . import hub
+from . import hub, hub_cache, other_programs
+from .reference import AmbiguousError, Reference, choose, parse_reference, parts_of
 from .registry import CatalogModel, MadeModel, registry
 
 
@@ -31,15 +32,19 @@ def is_known(name: str) -> bool:
 
 
 def resolve(name: str) -> Path:
-    """Return the file of a path, a registry name, a file in the models folder, or a cached `hf:` reference.
+    """Return the file of a model that is on this machine; of a split one, the first part.
 
-    Raises ModelError, with the remedy, where there is no such file on this machine.
+    `name` is a path (also of a folder with one GGUF), a name of the registry, a file in the models folder, a cached
+    `hf:` reference, or a model of Ollama (`llama3.2:1b`) or LM Studio (`publisher/model`). Raises ModelError, with the
+    remedy, where there is no such file, or several are meant.
     """
     path = Path(os.path.expanduser(name))
     if os.path.isfile(path):  # unlike Path's own methods, these two never raise
-        return path
+        return _first_part(path)
+    if os.path.isdir(path):
+        return _first_part(path / choose(os.listdir(path), None, f"the folder {name}"))
     if name.startswith("hf:"):
-        cached = hub.cached(hub.parse_reference(name))
+        cached = cached_file(parse_reference(name))
         if cached is None:
             raise ModelError(f"{name} is not in the hub cache; run `via-sd-local models pull {name}`")
         return cached
@@ -48,14 +53,39 @@ def resolve(name: str) -> Path:
         return _downloaded_file(known.models[name])
     if name in known.made:
         return made_file(known.made[name])
-    in_folder = models_folder() / name
-    if in_folder.name == name and name.endswith(".gguf") and in_folder.is_file():
-        return in_folder
+    if Path(name).name == name and name.endswith(".gguf") and (models_folder() / name).is_file():
+        return _first_part(models_folder() / name)
+    other = other_programs.find(name)
+    if other is not None:
+        return _first_part(other)
     if _looks_like_path(name):
-        raise ModelError(
-            f"{name} {'is a folder, not a GGUF file' if path.is_dir() else 'does not exist'}; check the path"
-        )
+        raise ModelError(f"{name} does not exist; check the path")
     raise unknown(name)
+
+
+def cached_file(reference: Reference) -> Path | None:
+    """Return the file of a reference in the hub's cache, the first part of a split one; None unless all is there.
+
+    Raises ModelError where the reference leaves open which of the cached files is meant.
+    """
+    names = () if reference.file else hub_cache.names_in(reference.repo, reference.revision)
+    if not names and not reference.file:
+        return None
+    try:
+        paths = [hub.cached(source) for source in reference.sources(names)]
+    except AmbiguousError:
+        if reference.quant:
+            return None  # the repository may have what the cache lacks
+        raise
+    return paths[0] if all(paths) else None
+
+
+def _first_part(path: Path) -> Path:
+    parts = [path.with_name(name) for name in parts_of(path.name)]
+    absent = [part.name for part in parts if not part.is_file()]
+    if absent:
+        raise ModelError(f"{path} is one of {len(parts)} parts, and {absent[0]} is absent; all belong into one folder")
+    return parts[0]
 
 
 def made_file(model: MadeModel) -> Path:
@@ -77,7 +107,7 @@ def unknown(name: str) -> ModelError:
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]}? " if close else ""
     return ModelError(
-        f"no model is called {name!r}; {hint}known are {', '.join(names)}, or give a path or hf:OWNER/REPO/FILE.gguf"
+        f"no model is called {name!r}; {hint}known are {', '.join(names)}, or give a path or hf:OWNER/REPO"
     )
 
 

