@@ -19,7 +19,7 @@ _RETRY = 64  # decisions for the cheaper pass between probes of the dearer one
 KEPT = 9  # passes of a size that are remembered; a median of so many is robust against a core that stalls
 _FEW = 3  # passes of a size from which on they alone decide, and what was known before does not count any more
 _TELLING = 5  # passes of a size that can disprove what was known before
-_DIFFERENT = 1.5  # ratio of medians that disproves it
+_FASTER = 1.5  # times as fast: what disproves it
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,9 @@ class Costs:
     def __init__(self, seconds: Mapping[str, Mapping[int, float]] | None = None) -> None:
         """Start with seconds that are known by kind and number of tokens, or with an empty table.
 
-        Known seconds hold until passes disprove them: where the median of some passes of one size differs much, the
-        machine was busier or idler then, and all of them are forgotten.
+        Known seconds hold until passes disprove them: where some passes of one size are much faster, the machine was
+        busy then, and all of them are forgotten, lest sizes that are not run seem too dear for ever. Slower passes
+        disprove nothing, since the machine may be busy now, or the text long; their own medians tell.
         """
         self.frozen = False  # whether `observe` changes nothing
         self.were_disproved = False  # whether the seconds known at the start were forgotten
@@ -56,7 +57,7 @@ class Costs:
         known = self._known.get(kind, {}).get(tokens)
         if known is not None and len(passes) >= _TELLING:
             median = statistics.median(passes)
-            if max(median / known, known / median) > _DIFFERENT:
+            if known / median > _FASTER:
                 self._known.clear()
                 self.were_disproved = True
                 self._set_medians()
