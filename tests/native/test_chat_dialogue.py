@@ -160,18 +160,16 @@ def test_the_parts_of_an_answer_are_whole_characters(talking: Talking, monkeypat
     assert len(dialogue.pieces) == 6
 
 
-def test_a_long_message_is_announced_and_what_is_in_the_cache_is_not_counted(
-    talking: Talking, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("via_sd_local.chat.dialogue.LONG", 100)
-    dialogue = talking(n_ctx=512)
-    notes: list[str] = []
-    ask(dialogue, "the sea " * 30, notes)
-    first = len(dialogue.form.prompt)  # type: ignore[attr-defined]
-    assert notes == [f"(reading {first} tokens; Ctrl-C stops it)"]
-    assert first > 100
-    ask(dialogue, "and", notes)
-    assert len(notes) == 1
+def test_a_long_message_is_announced_and_what_is_in_the_cache_is_not_counted(talking: Talking) -> None:
+    said: list[str] = []
+    opened = talking(n_ctx=512)
+    dialogue = Dialogue(OpenModel(opened.session, opened.form), Conversation(), GREEDY, 5, said.append)
+    ask(dialogue, "the sea " * 30)
+    first = len(opened.form.prompt)  # type: ignore[attr-defined]
+    assert said == [f"reading {first} tokens; Ctrl-C stops it"]
+    assert first > 64
+    ask(dialogue, "and")
+    assert len(said) == 1
 
 
 def test_the_shares_count_each_token_for_the_tier_that_decided_it(talking: Talking, tiny_path: Path) -> None:

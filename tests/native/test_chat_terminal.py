@@ -292,7 +292,7 @@ def test_what_files_pastes_and_commands_contain_is_shown_and_not_obeyed(
 
 
 @pytest.mark.parametrize(
-    "command", ["echo hi | {python} -m via_sd_local.chat", "{python} -m via_sd_local.cli complete --prompt hi"]
+    "command", ["echo hi | {python} -m via_sd_local.chat", "{python} -m via_sd_local complete --prompt hi"]
 )
 def test_control_characters_of_an_answer_reach_a_pipe_and_no_terminal(
     command: str, tiny_path: Path, tmp_path: Path
@@ -306,7 +306,7 @@ def test_control_characters_of_an_answer_reach_a_pipe_and_no_terminal(
         finally:
             terminal.close()
         assert terminal.rows == ([SHOWN] if not redirection else [])
-        assert b"\x1b" not in terminal.written
+        assert b"\x1b" not in terminal.written.replace(b"\r\x1b[K", b"")  # which removes "loading …" again
     assert (tmp_path / "out").read_bytes() == EVIL.encode() + b"\n"
 
 
@@ -367,20 +367,33 @@ def test_ctrl_c_stops_an_answer_and_keeps_what_was_written(start: Start, smollm2
     assert terminal.status() == 0
 
 
+def test_loading_and_measuring_are_told_while_they_last(start: Start, smollm2_path: Path) -> None:
+    terminal = start("--draft", smollm2_path, verifier=smollm2_path)
+    written = terminal.written.decode()
+    for words in ("loading SmolLM2-135M-Instruct.Q4_1.gguf …", "measuring how long passes take …"):
+        assert words in written
+        assert words not in terminal.text
+    assert terminal.rows[0].startswith("SmolLM2-135M-Instruct.Q4_1.gguf, sd mode")
+    terminal.send("/draft none\r")
+    terminal.wait_for("(mode plain)")
+    terminal.wait_for_prompt()
+
+
 def test_ctrl_c_stops_the_reading_of_a_long_message(start: Start, smollm2_path: Path) -> None:
     terminal = start("--max-tokens", 20, verifier=smollm2_path)
     long = "the sea is wide and deep, and ships sail over it. " * 280
     terminal.send(f"\x1b[200~{long}\x1b[201~")
     terminal.wait_for("sail over it.")
     terminal.send("\r")
-    terminal.wait_for("tokens; Ctrl-C stops it)")
-    count = re.search(r"\(reading (\d+) tokens", terminal.text)
+    terminal.wait_for("tokens; Ctrl-C stops it …")
+    count = re.search(r"⠋ reading (\d+) tokens", terminal.text)
     assert count
     assert int(count[1]) > 3000
     terminal.press_ctrl_c()
     terminal.wait_for("[stopped]")
     terminal.wait_for_prompt()
-    assert terminal.rows[-3:] == [f"{count[0]}; Ctrl-C stops it)", "[stopped]", ">"]
+    assert "reading" not in terminal.text
+    assert terminal.rows[-2:] == ["[stopped]", ">"]
     send_line(terminal, "What is the capital of France? Answer with one word.", "Paris")
     send_line(terminal, "/undo", "(removed: What is the capital")
     send_line(terminal, "/undo", "error: there is no message yet")  # the long message is no turn

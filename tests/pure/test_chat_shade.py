@@ -26,6 +26,7 @@ def test_an_accepted_draft_is_told_from_the_full_model_s_own_token(piece: Piece,
 def test_each_mode_has_the_shades_that_can_occur_in_it() -> None:
     assert shades_of(Mode.PLAIN) == (Shade.FULL,)
     assert shades_of(Mode.SD) == shades_of(Mode.EXACT) == (Shade.ACCEPTED, Shade.FULL)
+    assert shades_of(Mode.LENIENT) == (Shade.ACCEPTED, Shade.DRAFT, Shade.FULL)
     assert shades_of(Mode.TIERED) == tuple(Shade)
 
 

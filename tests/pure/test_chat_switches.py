@@ -119,4 +119,6 @@ def test_another_model_gets_none_of_the_layers_of_this_one() -> None:
     assert with_model(mode="exact", mask="1", drafter="lookup+self", draft_mask="2", profile=None) == Settings(
         "other", drafter="lookup", profile=None
     )
+    lenient = {"draft": "small", "mode": "lenient", "max_deviation": 0.05}
+    assert with_model(**lenient) == Settings("other", drafter="model", **lenient)
     assert with_model(n_ctx=99, threads=2) == Settings("other", drafter="none", n_ctx=99, threads=2)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Generator, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 
 from ..engine.steps import Tier
@@ -18,6 +17,7 @@ from .conversation import Conversation
 from .dialogue import Dialogue
 from .display import Display
 from .excerpt import excerpt
+from .held_warnings import warnings_after
 from .shade import shares_of
 from .status import is_comparable, status_line
 from .switches import Switches
@@ -116,7 +116,7 @@ class Chat:
     def _show(self, answer: Generator[Sequence[Piece], None, None], before: Conversation, question: str) -> None:
         """Show an answer to `question`, which follows the conversation `before`, and keep what there is of it."""
         stopped = False
-        with echo_off(), _warnings_after(self.display):
+        with echo_off(), warnings_after(self.display):
             self.display.begin(colors=self.colors)
             try:
                 with closing(answer):
@@ -149,17 +149,3 @@ class Chat:
                 plain = self._plain.tokens_per_second(engine.verifier)
         reasons = (engine.why_no_drafts, engine.why_no_slim)
         self.display.note(status_line(stats, dialogue.shares(), dialogue.n_ctx, plain, *reasons))
-
-
-@contextmanager
-def _warnings_after(display: Display) -> Iterator[None]:
-    """Hold warnings back until the answer is complete, so that they do not appear in the middle of its text."""
-    held: list[str] = []
-    before = warnings.showwarning
-    warnings.showwarning = lambda message, *_args, **_kwargs: held.append(str(message))
-    try:
-        yield
-    finally:
-        warnings.showwarning = before
-        for text in held:
-            display.note(f"warning: {text}")

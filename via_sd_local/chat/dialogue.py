@@ -20,16 +20,25 @@ from ..tiers.cache import common_prefix
 from .conversation import ChatPrompt, Conversation
 from .opening import OpenModel
 
-LONG = 1000  # new tokens of a prompt from which on the user is told to wait
+LONG = 64  # new tokens of a prompt from which on the user is told to wait
 
 
 class Dialogue:
     """Generates the answers of a conversation; keeps the pieces of the last answer."""
 
     def __init__(
-        self, opened: OpenModel, conversation: Conversation, sampling: ChosenSampling, max_tokens: int | None
+        self,
+        opened: OpenModel,
+        conversation: Conversation,
+        sampling: ChosenSampling,
+        max_tokens: int | None,
+        waiting: Callable[[str], None] | None = None,
     ) -> None:
-        """Talk with this model, and close it at the end; `max_tokens` limits an answer (None: to the context's end)."""
+        """Talk with this model, and close it at the end; `max_tokens` limits an answer (None: to the context's end).
+
+        `waiting` is told what the user waits for, before a prompt is read that is not short.
+        """
+        self._waiting = waiting or _say_nothing
         self.conversation = conversation
         self.sampling = sampling
         self.max_tokens = max_tokens
@@ -55,7 +64,7 @@ class Dialogue:
         """The format of the prompts."""
         return self._opened.form
 
-    def change_model(self, settings: Settings) -> None:
+    def change_model(self, settings: Settings, on_stage: Callable[[str], None]) -> None:
         """Close the present model and load another one; the conversation stays.
 
         If the other one cannot be loaded, the present one is loaded again, and the exception is raised.
@@ -63,9 +72,9 @@ class Dialogue:
         before = self._opened
         before.close()  # first, since the two might not fit into memory together
         try:
-            opened = OpenModel.load(settings)
+            opened = OpenModel.load(settings, on_stage=on_stage)
         except BaseException:
-            self._use(OpenModel.load(before.session.settings, before.template))
+            self._use(OpenModel.load(before.session.settings, before.template, on_stage))
             raise
         self._use(opened)
 
@@ -152,7 +161,7 @@ class Dialogue:
         self._left_out = prompt.dropped
         new_tokens = len(prompt.tokens) - common_prefix(self.session.engine.verifier.cells, prompt.tokens)
         if new_tokens > LONG:
-            note(f"(reading {new_tokens} tokens; Ctrl-C stops it)")
+            self._waiting(f"reading {new_tokens} tokens; Ctrl-C stops it")
 
     def _decode(
         self, steps: Generator[Step, None, None], begun: tuple[Step, ...]
@@ -182,6 +191,10 @@ class Dialogue:
         answer = "".join(piece.text for piece in self.pieces)
         keep(question, answer)
         self._last = _Answer(question, answer, tuple(self._steps), self.finish_reason)
+
+
+def _say_nothing(_text: str) -> None:
+    """Let the user wait without a word."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,15 @@ class Display:
         """Show the output of a command."""
         print(text, flush=True)
 
+    def working(self, text: str) -> None:
+        """Show what is being done, until something else is shown; only on a terminal."""
+
+    def waiting(self, text: str) -> None:
+        """Show what the user waits for while llama.cpp reads a prompt, until something else is shown."""
+
+    def idle(self) -> None:
+        """Show no longer what is being done."""
+
     def begin(self, *, colors: bool = False) -> None:
         """Begin an answer; with `colors`, show each token in the colour of its shade."""
 

@@ -28,13 +28,17 @@ class OpenModel:
     template: str | None = None
 
     @classmethod
-    def load(cls, settings: Settings, template: str | None = None) -> OpenModel:
+    def load(
+        cls, settings: Settings, template: str | None = None, on_stage: Callable[[str], None] | None = None
+    ) -> OpenModel:
         """Load the models of the settings; `template` replaces the model's own chat template.
+
+        `on_stage` is told what is being done (`Session`).
 
         A model without a template gets plain turns, with a warning. Raises what `Session` and `ChatFormat` raise, with
         nothing left loaded.
         """
-        session = Session(settings)
+        session = Session(settings, on_stage=on_stage)
         try:
             model = session.model
             if template is None and model.chat_template is None:

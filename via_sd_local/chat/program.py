@@ -16,6 +16,7 @@ from ..files import read_text
 if TYPE_CHECKING:
     from .archive import Journal
     from .dialogue import Dialogue
+    from .display import Display
 
 DESCRIPTION = """\
 Talk to a model. A prompt on standard input gives one answer. In a terminal, /help lists the commands.
@@ -64,6 +65,8 @@ def run(args: argparse.Namespace) -> int:
     from .conversation import Conversation
     from .conversation_file import load
     from .dialogue import Dialogue
+    from .frontend import make_display
+    from .held_warnings import warnings_after
     from .opening import OpenModel
 
     sampling = ChosenSampling(given_sampling(args))
@@ -76,14 +79,19 @@ def run(args: argparse.Namespace) -> int:
         conversation.system = args.system
     journal = Journal(archive, path)
     fetch_missing(settings.verifier, settings.draft)
-    opened = OpenModel.load(settings, template)
-    with closing(Dialogue(opened, conversation, sampling, args.max_tokens)) as dialogue:
+    display = make_display()
+    with warnings_after(display):
+        opened = OpenModel.load(settings, template, display.working)
+    dialogue = Dialogue(opened, conversation, sampling, args.max_tokens, display.working)
+    with closing(dialogue):
         session = dialogue.session
         if piped is None:
-            return talk(dialogue, journal, unanswered)
-        for pieces in dialogue.answer(piped, note=lambda text: print(text, file=sys.stderr)):
-            print("".join(piece.text for piece in pieces), end="", flush=True)
-        print()
+            return talk(dialogue, display, journal, unanswered)
+        with warnings_after(display):
+            for pieces in dialogue.answer(piped, note=display.note):
+                display.idle()
+                print("".join(piece.text for piece in pieces), end="", flush=True)
+            print()
         if path is not None:
             journal.write(dialogue.conversation)
         note_if_cut(dialogue.finish_reason, session.engine.stats, dialogue.n_ctx)
@@ -99,14 +107,14 @@ def read_piped() -> str:
     return sys.stdin.buffer.read().decode("utf-8", "replace").strip() if sys.stdin is not None else ""
 
 
-def talk(dialogue: Dialogue, journal: Journal, unanswered: str | None) -> int:
+def talk(dialogue: Dialogue, display: Display, journal: Journal, unanswered: str | None) -> int:
     """Hold the conversation in a terminal; return the exit status. `unanswered` is its last message, if it had none."""
     from . import loop
     from .chat import Chat
-    from .frontend import make_display, make_reader
+    from .frontend import make_reader
     from .switches import Switches
 
-    chat = Chat(dialogue, make_display(), Switches(dialogue.session.settings), journal)
+    chat = Chat(dialogue, display, Switches(dialogue.session.settings), journal)
     loop.greet(chat)
     if dialogue.conversation.turns or unanswered is not None:
         chat.show_end(unanswered)

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from ..session.text_steps import Piece
 from ..visible import visible
+from .activity import Activity
 from .display import Display
 from .screen import Printable, ScreenRows, last_boundary
 from .shade import Shade, shade_of
@@ -30,6 +31,7 @@ class RichDisplay(Display):
         super().__init__()
         self.can_color = not out.no_color
         self._out, self._err = out, err
+        self._activity = Activity(err.file)
         self._colors = False
         self._empty = True
         self._text = ""  # the part of the answer that has not been rendered yet
@@ -44,8 +46,24 @@ class RichDisplay(Display):
 
     def _print_error(self, text: str, style: str) -> None:
         """Print a line on standard error; in a terminal, wrap it between words."""
+        self.idle()
         wraps = self._err.is_terminal
         self._err.print(visible(text) if wraps else text, style=style, markup=False, emoji=False, soft_wrap=not wraps)
+
+    def show(self, text: str) -> None:
+        self.idle()
+        super().show(text)
+
+    def working(self, text: str) -> None:
+        if self._err.is_terminal:
+            self._activity.show(visible(text), self.width, spins=True)
+
+    def waiting(self, text: str) -> None:
+        if self._err.is_terminal:
+            self._activity.show(visible(text), self.width, spins=False)
+
+    def idle(self) -> None:
+        self._activity.clear()
 
     def begin(self, *, colors: bool = False) -> None:
         self._colors = colors
@@ -55,6 +73,7 @@ class RichDisplay(Display):
         self._text, self._rows, self._fixed = "", ScreenRows(self._size[0]), False
 
     def push(self, pieces: Sequence[Piece]) -> None:
+        self.idle()
         self._empty = self._empty and not any(piece.text for piece in pieces)
         if self._colors:
             for piece in pieces:
@@ -75,6 +94,7 @@ class RichDisplay(Display):
             self._render_complete_blocks()
 
     def end(self, *, stopped: bool = False) -> None:
+        self.idle()
         if (rest := self._printable.finish()) and not self._colors:
             self._stream(rest)
         if not (self._empty and stopped) and (self._colors or not self._render(self._text)):

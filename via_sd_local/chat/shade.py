@@ -43,9 +43,13 @@ def shade_of(piece: Piece) -> Shade:
 
 def shades_of(mode: Mode) -> tuple[Shade, ...]:
     """Return the shades that tokens of a mode can have."""
-    if mode is Mode.PLAIN:
-        return (Shade.FULL,)
-    return tuple(Shade) if mode.is_lossy else (Shade.ACCEPTED, Shade.FULL)
+    possible = {
+        Shade.ACCEPTED: mode.drafts,
+        Shade.DRAFT: mode.is_lossy,
+        Shade.SLIM: mode.trusts_slim_tier,
+        Shade.FULL: True,
+    }
+    return tuple(shade for shade in Shade if possible[shade])
 
 
 def shares_of(pieces: Sequence[Piece], mode: Mode) -> dict[Shade, float]:

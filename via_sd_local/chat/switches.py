@@ -49,19 +49,19 @@ class Switches:
         """
         kinds = self.settings.drafter_kinds
         names = "+".join(kind.value for kind in kinds if kind is not DrafterKind.SELF)
-        mode = self.settings.mode
+        mode = self.settings.mode if names and self.settings.mode not in _SLIM_MODES else _AUTO
         return replace(
             self.settings,
             verifier=verifier,
             drafter=names or "none",
             draft_mask=None,
-            mode=_AUTO if mode in _SLIM_MODES or not names else mode,
+            mode=mode,
             profile=None if self.settings.profile is None else _AUTO,
             mask=None,
             thresholds=None,
             router=None,
             audit_every=None,
-            max_deviation=self.settings.max_deviation if mode == Mode.LENIENT.value and names else None,
+            max_deviation=self.settings.max_deviation if mode == Mode.LENIENT.value else None,
             draft_tokens=self.settings.draft_tokens if names else None,
         )
 

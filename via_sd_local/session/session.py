@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
 
 from ..engine.engine import Engine
@@ -33,11 +33,15 @@ class Session:
     `stream` and `complete` answer a text; `engine` generates from token ids.
     """
 
-    def __init__(self, settings: Settings, loader: Loader | None = None) -> None:
+    def __init__(
+        self, settings: Settings, loader: Loader | None = None, *, on_stage: Callable[[str], None] | None = None
+    ) -> None:
         """Load everything; raises ModelError, NativeError or ValueError, with nothing left loaded.
 
-        `loader` supplies the verifier and the drafters; the session closes it.
+        `loader` supplies the verifier and the drafters; the session closes it. `on_stage` is told what is about to be
+        done, in a few words, whenever that may take seconds.
         """
+        self._on_stage = on_stage or _ignore_stage
         self.settings = settings
         self._loader = loader or Loader()
         self.finish_reason: FinishReason | None = None
@@ -53,13 +57,14 @@ class Session:
         loader = self._loader
         if request.check_memory:
             loader.check_memory(request)
+        self._on_stage(f"loading {request.verifier.name}")
         self.model = loader.load_verifier(request)
         _warn(request)
         self.route = request.route
         mask = None if self.route.mask is None else fitted(self.route.mask, self.model)
         verifier = loader.open_verifier(request, self.model, mask)
         self._drafters = request.drafters_in_use
-        drafters = [loader.open_drafter(request, spec, verifier) for spec in self._drafters]
+        drafters = self._open_drafters(request, verifier)
         self.engine = _engine(request, verifier, drafters, remeasure=request.remeasure)
 
     def switch(self, settings: Settings) -> None:
@@ -85,7 +90,7 @@ class Session:
             if verifier is not self.engine.verifier or specs != self._drafters:
                 if request.check_memory and specs:
                     loader.check_memory(request, is_loaded=True)
-                drafters = [loader.open_drafter(request, spec, verifier) for spec in specs]
+                drafters = self._open_drafters(request, verifier)
             engine = _engine(request, verifier, drafters)
         except BaseException:
             loader.close_all_but(parts)
@@ -93,6 +98,15 @@ class Session:
         self._end_engine()
         loader.close_all_but([verifier, *drafters])
         self.engine, self.settings, self.route, self._drafters = engine, settings, route, specs
+
+    def _open_drafters(self, request: Request, verifier: Verifier) -> list[Drafter]:
+        """Open the drafters that a request uses; what follows, for automatic draft lengths, is a measurement."""
+        if request.drafters_in_use and request.draft_model is not None:
+            self._on_stage(f"loading {request.draft_model.path.name}")
+        drafters = [self._loader.open_drafter(request, spec, verifier) for spec in request.drafters_in_use]
+        if drafters and request.draft_tokens is None:
+            self._on_stage("measuring how long passes take")
+        return drafters
 
     @property
     def models(self) -> tuple[Model, ...]:
@@ -199,6 +213,10 @@ class Session:
         self, _type: type[BaseException] | None, _value: BaseException | None, _tb: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _ignore_stage(_text: str) -> None:
+    """Say nothing of what is being done."""
 
 
 def _warn(request: Request) -> None:

@@ -18,7 +18,7 @@ def _model(chat: Chat, argument: str) -> None:
         settings = chat.switches.with_model(argument)
         fetch_missing(settings.verifier, settings.draft)
         settings.resolve()  # refuses most of what cannot be loaded before the present model is given up
-        dialogue.change_model(settings)
+        dialogue.change_model(settings, chat.display.working)
         chat.switches = Switches(settings)
     name, sampling = dialogue.session.model.path.name, describe(dialogue.sampling.params)
     chat.display.note(f"({name}, mode {mode_text(chat)}, {sampling})")
