@@ -92,7 +92,7 @@ def test_a_model_without_a_template_is_talked_to_in_plain_turns_with_a_warning(
     [
         (("--verifier", "absent.gguf"), "absent.gguf does not exist"),
         (("--verifier", "nonesuch"), "no model is called 'nonesuch'"),
-        (("--mode", "exact"), "mode 'exact' needs a drafter"),
+        (("--mode", "exact"), "--mode exact needs a drafter"),
         (("--temperature", "-1"), "temperature is -1.0"),
         (("--chat-template", "absent.jinja"), "the chat template file absent.jinja cannot be read"),
     ],

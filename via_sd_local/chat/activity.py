@@ -22,19 +22,17 @@ class Activity:
         self._spinning: threading.Event | None = None
         self._thread: threading.Thread | None = None
 
-    def show(self, text: str, width: int, *, spins: bool) -> None:
+    def show(self, text: str, width: int) -> None:
         """Show a text that `visible` has returned, cut to `width` columns, in place of the one before.
 
-        With `spins`, a thread turns a spinner and counts the seconds. llama.cpp hears Ctrl-C inside of a batch only
-        while there is no other thread (`interrupts.can_stop_inside`), so a line without a spinner goes with prompts.
+        A thread turns a spinner and counts the seconds.
         """
         self.clear()
         self._line = text
         self._draw(_FRAMES[0], "", width)
-        if spins:
-            self._spinning = threading.Event()
-            self._thread = threading.Thread(target=self._spin, args=(self._spinning, width), daemon=True)
-            self._thread.start()
+        self._spinning = threading.Event()
+        self._thread = threading.Thread(target=self._spin, args=(self._spinning, width), daemon=True)
+        self._thread.start()
 
     def clear(self) -> None:
         """Remove the line, if there is one."""

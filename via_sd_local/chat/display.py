@@ -30,9 +30,6 @@ class Display:
     def working(self, text: str) -> None:
         """Show what is being done, until something else is shown; only on a terminal."""
 
-    def waiting(self, text: str) -> None:
-        """Show what the user waits for while llama.cpp reads a prompt, until something else is shown."""
-
     def idle(self) -> None:
         """Show no longer what is being done."""
 

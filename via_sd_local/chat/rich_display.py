@@ -56,11 +56,7 @@ class RichDisplay(Display):
 
     def working(self, text: str) -> None:
         if self._err.is_terminal:
-            self._activity.show(visible(text), self.width, spins=True)
-
-    def waiting(self, text: str) -> None:
-        if self._err.is_terminal:
-            self._activity.show(visible(text), self.width, spins=False)
+            self._activity.show(visible(text), self.width)
 
     def idle(self) -> None:
         self._activity.clear()
