@@ -254,7 +254,7 @@ def test_mode_and_draft_switch_while_the_conversation_goes_on(talking: Talking, 
         "mode 'sd' needs a drafter; choose one with /draft MODEL or /draft lookup",
         "mode 'exact' needs a mask, and there is no profile of this verifier: give one (mask, e.g. 12-17), or search "
         "for one: via-sd-local calibrate",
-        "mode is 'nonsense'; it is one of auto, plain, sd, exact, lenient, tiered",
+        "mode is 'nonsense'; it is one of auto, plain, sd, exact, lenient, tiered, viasd",
         "absent.gguf does not exist; check the path",
     ]
     notes = [note for note in display.of("note") if note.startswith("(mode")]
@@ -378,6 +378,7 @@ def test_commands_modes_and_drafters_are_completed(monkeypatch: pytest.MonkeyPat
         "/mode exact",
         "/mode lenient",
         "/mode tiered",
+        "/mode viasd",
     ]
     assert complete("/mode t") == ["/mode tiered"]
     assert complete("/ret") == ["/retry"]
