@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,7 +13,8 @@ import pytest
 from terminals import HEIGHT, Terminal
 
 from via_sd_local.chat.markup import rendered
-from via_sd_local.chat.screen import Printable, ScreenRows, last_boundary
+from via_sd_local.chat.screen import Printable, last_boundary
+from via_sd_local.chat.wrapping import Wrapped
 
 DRIVER = """
 import json, sys
@@ -89,7 +91,7 @@ def test_text_without_markup_is_left_as_it_came(text: str, show: Show) -> None:
 
 def test_line_breaks_and_html_survive_rendering(show: Show) -> None:
     terminal = show(*answer("Roses are *red*\nviolets are <b>blue</b>\n\n<div>&amp; so on</div>"))
-    assert terminal.rows == ["Roses are red", "violets are <b>blue</b>", "", "<div>& so on</div>", "<over>"]
+    assert terminal.rows == ["Roses are red", "violets are <b>blue</b>", "", "<div>&amp; so on</div>", "<over>"]
 
 
 @pytest.mark.parametrize("columns", [40, 41, 100])
@@ -135,9 +137,71 @@ def test_after_a_resize_an_answer_is_left_as_it_came(show: Show) -> None:
     assert " three" in terminal.text
 
 
-def test_characters_of_uncertain_width_are_not_risked(show: Show) -> None:
-    terminal = show(*answer("**family** 👨‍👩‍👧 flag 🇩🇪", 100))
-    assert "**family**" in terminal.text
+@pytest.mark.parametrize("text", ["⚠️ warning", "flag 🇩🇪", "family 👨‍👩‍👧", "combining e\u0301", "joiner a\u200db"])
+def test_characters_of_uncertain_width_do_not_prevent_rendering(text: str, show: Show) -> None:
+    long = f"**{text}** " + "and more of it " * 12
+    terminal = show(["note", "before"], *answer(long, 1), columns=40)
+    assert terminal.rows[0] == "before"
+    assert "**" not in terminal.text
+    assert terminal.text.count("and more") + terminal.text.count("and\nmore") == 12
+    assert terminal.rows[-1] == "<over>"
+
+
+def test_long_prose_is_wrapped_at_words_while_it_comes(show: Show) -> None:
+    text = "The quick brown fox jumps over the lazy dog. " * 6
+    for size in (1, 3, 1000):
+        streaming = show(*answer(text, size)[:-1], ["wait", "<wait>"], until="<wait>", columns=40)
+        rows = streaming.rows
+        assert "\n".join(rows).replace("\n", " ").replace("<wait>", "").split() == text.split()
+        assert max(map(len, rows)) <= 40
+        words = set(text.split()) | {"<wait>", "dog.<wait>"}
+        assert {word for row in rows for word in row.split()} <= words
+    colored = show(
+        ["begin", {"colors": True}], *[["push", [word + " ", "slim"]] for word in text.split()], ["end"], columns=40
+    )
+    assert {word for row in colored.rows for word in row.split()} <= set(text.split()) | {"<over>"}
+    assert "default" not in {cell.fg for cell in colored.cells("lazy")}
+
+
+def test_a_code_block_has_no_margin_and_its_long_lines_are_whole(show: Show) -> None:
+    code = "def f():\n    return " + " + ".join(["one"] * 20)
+    terminal = show(["note", "before"], *answer(f"**x**\n\n```python\n{code}\n```"), columns=40)
+    assert "".join(terminal.screen.display).replace(" ", "").count("one+") == 19
+    assert "def f():" in terminal.rows  # no space before it
+    at = terminal.rows.index("def f():")
+    assert terminal.rows[at + 1].startswith("    return one")
+    assert (
+        "".join(terminal.screen.display[at + 1 : at + 5]).rstrip() == code.splitlines()[1]
+    )  # as the terminal wraps it
+    assert terminal.rows[-1] == "<over>"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"**math:** \( x \) and \{ 1 \}",
+        "**call** __init__ and _private_",
+        r"**path** C:\_dir and C:\*x and a\\",
+        "**product** 2*3*4 = 24 and a*b + c*d",
+        "**entity** &lt;b&gt; &#27; &copy;",
+        "**image** ![alt](http://example.org/y.png)",
+        '**link** [Köln](https://example.org/Köln "the city")',
+        "[1]: https://example.org\n\n**cited**",
+        "| a | b |\n|---|---|\n| 1 | 2 | 3 |",
+        "| " + " | ".join(f"head{n}" for n in range(30)) + " |\n|" + "---|" * 30 + "\n",
+        "Title\n---\n**text**",
+        "a line \\\n**b**",
+    ],
+)
+def test_rendering_loses_no_character(text: str, show: Show) -> None:
+    terminal = show(*answer(text), columns=60)
+    shown = "".join(terminal.all_rows[:-1]).replace(" ", "")
+    markup = ("**",) if "head" not in text and "| 3" not in text else ()
+    wanted = text
+    for mark in markup:
+        wanted = wanted.replace(mark, "")
+    for letter in set("".join(wanted.split())) - set('-|[]()<>"!'):
+        assert shown.count(letter) >= wanted.count(letter), letter
 
 
 def test_a_stopped_answer_is_rendered_as_far_as_it_came(show: Show) -> None:
@@ -204,18 +268,54 @@ def test_copied_text_goes_to_the_terminal_as_base64_and_is_not_shown(show: Show)
         *(("文" * 5, 1), ("文" * 6, 2), ("x" * 9 + "文", 2), ("x" * 9 + "文" * 6, 3)),
     ],
 )
-def test_rows_are_counted_as_a_terminal_wraps(text: str, rows: int) -> None:
-    counted = ScreenRows(10)
+def test_rows_of_code_are_counted_as_a_terminal_wraps(text: str, rows: int) -> None:
+    counted: Wrapped[None] = Wrapped(10)
+    counted.push("```\n")
     for char in text:
-        counted.add(char)
-    assert (counted.count, counted.certain) == (rows, True)
+        counted.push(char)
+    assert (counted.rows - 1, counted.certain) == (rows, True)
 
 
-@pytest.mark.parametrize(("text", "sure"), [("é文😀 ok", True), ("e\u0301", False), ("\u200b", False), ("🇩", False)])
-def test_only_characters_that_every_terminal_shows_alike_are_sure(text: str, sure: bool) -> None:
-    counted = ScreenRows(10)
-    counted.add(text)
+@pytest.mark.parametrize(
+    ("text", "sure"), [("é文😀 ok" * 3, True), ("e\u0301" * 8, False), ("e\u0301", True), ("🇩" * 6, False)]
+)
+def test_rows_of_code_are_sure_if_every_terminal_wraps_it_alike(text: str, sure: bool) -> None:
+    counted: Wrapped[None] = Wrapped(10)
+    counted.push(f"```\n{text}")
     assert counted.certain == sure
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("one two three four", ["one two", "three four"]),
+        ("0123456789 abc", ["0123456789", "abc"]),
+        ("0123456789   abc", ["0123456789", "abc"]),
+        ("0123456789ab", ["0123456789", "ab"]),
+        ("ab 0123456789ab", ["ab", "0123456789", "ab"]),
+        ("文字文字文字", ["文字文字文", "字"]),
+        ("x 文字文字文字", ["x 文字文字", "文字"]),
+        ("abcdefg 👨\u200d👩\u200d👧", ["abcdefg", "👨\u200d👩\u200d👧"]),
+        ("abcdefghi ⚠\ufe0f x", ["abcdefghi", "⚠\ufe0f x"]),
+        ("  indented words", ["  indented", "words"]),
+        ("a\n\nb", ["a", "", "b"]),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 2, 100])
+def test_words_are_moved_whole(text: str, rows: list[str], size: int) -> None:
+    wrapped: Wrapped[None] = Wrapped(10)
+    screen = [""]
+    for at in range(0, len(text), size):
+        for written, _ in wrapped.push(text[at : at + size]):
+            for part in re.split(r"(\r\x1b\[K|\n)", written):
+                if part == "\n":
+                    screen.append("")
+                elif part.startswith("\r"):
+                    screen[-1] = ""
+                else:
+                    screen[-1] += part
+    assert [row.rstrip(" ") for row in screen] == rows
+    assert (wrapped.rows, wrapped.certain) == (len(rows), True)
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,9 @@ from ..session.text_steps import Piece
 from ..visible import visible
 from .activity import Activity
 from .display import Display
-from .screen import Printable, ScreenRows, last_boundary
+from .screen import Printable, last_boundary
 from .shade import Shade, shade_of
+from .wrapping import Wrapped
 
 STYLES = {Shade.ACCEPTED: "cyan", Shade.DRAFT: "green", Shade.SLIM: "magenta", Shade.FULL: "bright_blue"}
 _MAX_COPIED = 100_000  # bytes of base64 that common terminals accept in one OSC 52 sequence
@@ -66,33 +67,42 @@ class RichDisplay(Display):
         self._empty = True
         self._size = self._terminal_size()
         self._printable = Printable()
-        self._text, self._rows, self._fixed = "", ScreenRows(self._size[0]), False
+        self._rows: Wrapped[Shade] = Wrapped(self._size[0])
+        self._text, self._fixed = "", False
 
     def push(self, pieces: Sequence[Piece]) -> None:
         self.idle()
         self._empty = self._empty and not any(piece.text for piece in pieces)
         if self._colors:
             for piece in pieces:
-                text, style = self._printable.push(piece.text), STYLES[shade_of(piece)]
-                self._out.print(text, end="", style=style, markup=False, emoji=False, soft_wrap=True)
-            return
-        self._stream(self._printable.push("".join(piece.text for piece in pieces)))
+                self._stream(piece.text, shade_of(piece))
+        else:
+            self._stream("".join(piece.text for piece in pieces))
 
-    def _stream(self, text: str) -> None:
-        """Show text, and render what is about to scroll off the screen."""
-        self._write(text)
-        self._text += text
-        self._rows.add(text)
+    def _stream(self, text: str, shade: Shade | None = None) -> None:
+        """Show text, in the colour of a shade if one is given, and render what is about to scroll off the screen."""
         if self._terminal_size() != self._size:
             self._size = self._terminal_size()
+            self._rows.resize(self._size[0])
             self._fixed = True
-        if self._fixed or self._rows.count >= self._size[1] - 2:
+        text = self._printable.push(text)
+        self._write_wrapped(text, shade)
+        self._text += text
+        if not self._colors and (self._fixed or self._rows.rows >= self._size[1] - 2):
             self._render_complete_blocks()
+
+    def _write_wrapped(self, text: str, shade: Shade | None = None) -> None:
+        for part, part_shade in self._rows.push(text, shade):
+            if part_shade is None:
+                self._out.file.write(part)
+            else:
+                self._out.print(part, end="", style=STYLES[part_shade], markup=False, emoji=False, soft_wrap=True)
+        self._out.file.flush()
 
     def end(self, *, stopped: bool = False) -> None:
         self.idle()
-        if (rest := self._printable.finish()) and not self._colors:
-            self._stream(rest)
+        self._write_wrapped(rest := self._printable.finish())
+        self._text += rest
         if not (self._empty and stopped) and (self._colors or not self._render(self._text)):
             self._out.print()
         if stopped:
@@ -121,13 +131,16 @@ class RichDisplay(Display):
         """Render the complete blocks of a part that is about to scroll off the screen, and start the next part."""
         boundary = last_boundary(self._text)
         if boundary == 0:
-            self._fixed = self._fixed or self._rows.count >= self._size[1]
+            self._fixed = self._fixed or self._rows.rows >= self._size[1]
             return
         complete, rest = self._text[:boundary], self._text[boundary:]
         if not self._fixed and self._render(complete, blank=True):
-            self._write(rest)
-        self._text, self._rows, self._fixed = rest, ScreenRows(self._size[0]), False
-        self._rows.add(rest)
+            self._rows = Wrapped(self._size[0])
+            self._write_wrapped(rest)
+        else:
+            self._rows = Wrapped(self._size[0])
+            self._rows.push(rest)
+        self._text, self._fixed = rest, False
 
     def _render(self, text: str, *, blank: bool = False) -> bool:
         """Replace the part on the screen by `text` rendered as Markdown, with a blank line after it if `blank`.
@@ -136,17 +149,19 @@ class RichDisplay(Display):
         """
         from .markup import rendered
 
-        if self._fixed or not self._rows.certain or self._rows.count > self._size[1]:
+        if self._fixed or not self._rows.certain or self._rows.rows > self._size[1]:
             return False
         if self._terminal_size() != self._size:
             return False
-        markdown = rendered(text)
-        if markdown is None:
+        markup = rendered(text)
+        if markup is None:
             return False
-        up = f"\x1b[{self._rows.count - 1}A" if self._rows.count > 1 else ""
+        up = f"\x1b[{self._rows.rows - 1}A" if self._rows.rows > 1 else ""
         with self._out.capture() as capture:
-            self._out.print(markdown)
+            self._out.print(markup.markdown, crop=False)
         shown = capture.get().lstrip("\n") + ("\n" if blank else "")
+        if not markup.is_whole_in(shown):
+            return False
         self._out.file.write(f"\r{up}\x1b[J{shown}")
         self._out.file.flush()
         return True
