@@ -19,14 +19,19 @@ class StageBars:
 
     def __init__(self, *, shown: bool) -> None:
         """Prepare the bars; nothing is printed unless `shown`."""
+        from rich.console import Console
         from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.table import Column
 
+        # in 80 columns, a long note is what is cut
+        times = Column(no_wrap=True, min_width=7)
+        rest = Column(no_wrap=True, overflow="ellipsis", max_width=max(Console(file=sys.stderr).width - 39, 1))
         columns = (
-            TextColumn("{task.description:<12}", markup=False),
-            BarColumn(bar_width=24),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}", markup=False),
+            TextColumn("{task.description:<10}", markup=False, table_column=Column(no_wrap=True, min_width=10)),
+            BarColumn(bar_width=10, table_column=Column(no_wrap=True, min_width=10)),
+            TimeElapsedColumn(table_column=times),
+            TimeRemainingColumn(table_column=times.copy()),
+            TextColumn("{task.fields[note]}", markup=False, table_column=rest),
         )
         self._progress = _terminal_progress(columns, shown)
         self._prints_lines = shown and not sys.stderr.isatty()

@@ -12,6 +12,7 @@ from pathlib import Path
 import commands
 import pytest
 from commands import Run, assert_refused
+from huggingface_hub import constants
 
 from via_sd_local import binding, cli
 from via_sd_local.cli import doctor, installation
@@ -160,17 +161,55 @@ def test_models_list_names_the_catalogue_and_what_is_here(run: Run, smollm2_path
     assert all(set(row) == {"name", "description", "license", "size", "path"} for row in rows.values())
     assert rows["smollm2-135m"]["path"] == str(smollm2_path)
     assert rows["smollm2-135m"]["size"] == smollm2_path.stat().st_size
-    text = run("models", "list").out
-    assert text.count("\n") == len(rows)
-    assert str(smollm2_path) in text
+    lines = run("models", "list").out.splitlines()
+    assert lines[0].startswith("    98 MB  here   smollm2-135m")
+    assert "here   in the models folder (`models list --json` shows the paths)" in lines
+    assert all(len(line) <= 80 for line in lines)
 
 
 def test_models_list_tells_what_is_not_here(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VIA_SD_HOME", str(tmp_path))
     assert {row["path"] for row in json.loads(run("models", "list", "--json").out)} == {None}
     lines = run("models", "list").out.splitlines()
-    assert all("[not on this machine; " in line for line in lines)
-    assert any("fetch it with `models pull`" in line for line in lines)
+    assert [line.split()[2] for line in lines if " MB " in line] == ["pull", "pull", "build"]
+    assert lines[-2:] == [
+        "pull   not on this machine; `via-sd-local models pull NAME` fetches it",
+        "build  not on this machine; `via-sd-local testbed build` makes it",
+    ]
+
+
+def test_models_list_and_rm_know_the_models_folder_and_the_hubs_cache(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VIA_SD_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    blob = tmp_path / "hub" / "models--owner--toys" / "blobs" / "0"
+    places = [blob.parents[1] / "snapshots" / commit for commit in ("a" * 40, "b" * 40)]
+    for folder in (blob.parent, *places, blob.parents[1] / "refs", tmp_path / "home" / "models"):
+        folder.mkdir(parents=True)
+    blob.write_bytes(b"1234")
+    for place in places:
+        (place / "toy.gguf").symlink_to(blob)
+    for ref, place in zip(("main", "v2"), places, strict=True):
+        (blob.parents[1] / "refs" / ref).write_text(place.name)
+    mine = tmp_path / "home" / "models" / "mine.gguf"
+    mine.write_bytes(b"12345678")
+    rows = {row["name"]: (row["size"], row["path"]) for row in json.loads(run("models", "list", "--json").out)}
+    assert rows["hf:owner/toys"] == (4, str(places[0] / "toy.gguf"))
+    assert rows["hf:owner/toys@v2"] == (4, str(places[1] / "toy.gguf"))
+    assert rows["mine.gguf"] == (8, str(mine))
+
+    removed = run("models", "rm", "mine.gguf", "--json").json
+    assert removed == {"name": "mine.gguf", "path": str(mine), "size": 8}
+    assert run("models", "rm", "hf:owner/toys").out == f"removed {places[0] / 'toy.gguf'} (0 MB)\n"
+    assert (places[1] / "toy.gguf").read_bytes() == b"1234"  # another revision has the same content
+    assert run("models", "rm", "hf:owner/toys@v2").status == 0
+    assert not mine.exists()
+    assert not blob.exists()
+    assert_refused(run("models", "rm", "hf:owner/toys"), "hf:owner/toys is not in the hub cache; `via-sd-local models")
+    assert_refused(run("models", "rm", "smollm2-135m"), "smollm2-135m is not on this machine")
+    for other in ("/etc/passwd", "../mine.gguf", "llama3.2:1b"):
+        assert_refused(run("models", "rm", other), "is none of the models that are kept here")
 
 
 @pytest.mark.parametrize("options", [(), ("--quiet",)])

@@ -105,7 +105,7 @@ HELP = """
 import sys
 from via_sd_local import __main__ as program
 from via_sd_local.chat import __main__ as chat
-commands = [[], ["chat"], ["complete"], ["models"], ["models", "list"], ["models", "pull"], ["doctor"]]
+commands = [[], ["chat"], ["complete"], ["models"], ["models", "list"], ["models", "pull"], ["doctor"], ["completion"]]
 for main, arguments in [*((program.main, command) for command in commands), (chat.main, [])]:
     try:
         main([*arguments, "--help"])
@@ -119,7 +119,7 @@ print("loaded:", loaded, file=sys.stderr)
 def test_help_of_every_command_works_without_the_library() -> None:
     done = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("usage: ") == 8
+    assert done.stdout.count("usage: ") == 9
     assert "llama_cpp" not in done.stderr
     assert "via_sd_local.binding" not in done.stderr
     for words in ("--thresholds RULE", "--max-tokens N", "--quiet", "--system TEXT"):
@@ -146,3 +146,28 @@ def test_the_command_chats(files: Path, capsys: pytest.CaptureFixture[str], monk
     assert program(["chat", *options]) == 0
     rendered = f"user: {PROMPT}\nassistant:"
     assert capsys.readouterr().out == greedy(files / "template.gguf", rendered, 12)[1] + "\n"
+
+
+def test_the_shell_completes_subcommands_options_and_models(tmp_path: Path) -> None:
+    """What bash asks the command for, over descriptor 8, when Tab is pressed at the end of a line."""
+
+    def completions(line: str) -> set[str]:
+        variables = {"_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line)), "_ARGCOMPLETE_IFS": "\n"}
+        command = f"'{sys.executable}' -m via_sd_local 8>&1 9>&2 >/dev/null 2>&1"
+        environment = {**os.environ, **variables, "VIA_SD_HOME": str(tmp_path)}
+        done = subprocess.run(command, shell=True, env=environment, capture_output=True, text=True, timeout=60)
+        return {word.strip() for word in done.stdout.split("\n")}
+
+    assert {"chat", "complete", "models", "completion"} <= completions("via-sd-local c") | completions("via-sd-local m")
+    assert completions("via-sd-local complete --max-t") == {"--max-tokens"}
+    assert completions("via-sd-local chat --mode ti") == {"tiered"}
+    assert "smollm2-135m" in completions("via-sd-local complete --verifier smol")
+    assert "gemma-3-270m" in completions("via-sd-local models pull ge")
+
+
+@pytest.mark.parametrize(("shell", "word"), [("bash", "complete"), ("zsh", "compdef"), ("fish", "complete --command")])
+def test_each_shell_has_a_script(shell: str, word: str, run: Run) -> None:
+    result = run("completion", shell)
+    assert (result.status, result.err) == (0, "")
+    assert word in result.out
+    assert "via-sd-local" in result.out

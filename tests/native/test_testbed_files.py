@@ -202,7 +202,7 @@ def test_the_registered_draft_tells_how_it_is_made(
         with pytest.raises(ModelError, match=remedy):
             look_up(name)
     assert main(["models", "list"]) == 0
-    assert "[not on this machine; build it with `via-sd-local testbed build`]" in capsys.readouterr().out
+    assert "build  not on this machine; `via-sd-local testbed build` makes it\n" in capsys.readouterr().out
     registered = source.with_name(registry().models["smollm2-135m"].file)
     source.rename(registered)  # the draft's name comes from the source's
     assert main(["testbed", "build", "--source", str(registered), "--copies", "0", *SAME, "--quant", "F16"]) == 0
@@ -210,7 +210,7 @@ def test_the_registered_draft_tells_how_it_is_made(
     assert lookup.resolve(name) == puller.pull(name) == models / f"{name}.gguf"
     assert [entry.path for entry in inventory.listing() if entry.name == name] == [models / f"{name}.gguf"]
     assert main(["models", "list"]) == 0
-    assert f"[{models}/{name}.gguf]" in capsys.readouterr().out
+    assert f"  here   {name}" in capsys.readouterr().out
 
 
 def test_one_tensor_is_held_at_a_time(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

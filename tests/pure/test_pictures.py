@@ -10,7 +10,7 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from via_sd_local.calibration.pictures import KEPT, SKIPPED, draw_frontier, draw_mask, draw_search, save_all
+from via_sd_local.calibration.pictures import COSTS, KEPT, SKIPPED, draw_frontier, draw_mask, draw_search, save_all
 
 TRIED = ((0.1, 0.5), (0.2, 0.9), (0.1, 0.3), (0.2, 1.2))
 
@@ -51,6 +51,12 @@ def test_the_search_shows_every_mask_and_the_best_so_far() -> None:
     best = {line.get_label(): list(line.get_ydata()) for line in right.get_lines()}
     assert best["0 to 0.15 skipped"] == [0.5, 0.5, 0.3, 0.3]
     assert best["0.15 to 0.3 skipped"][1:] == [0.9, 0.9, 0.9]
+    profile = profiles_made.make()
+    assert profile.search is not None
+    assert left.get_ylabel() == COSTS[profile.search.objective]
+    for axis in (right.xaxis, figure.axes[2].yaxis):  # evaluations, also on the scale of the colours
+        assert len(axis.get_majorticklocs()) > 1
+        assert all(float(tick).is_integer() for tick in axis.get_majorticklocs())
 
 
 @pytest.mark.parametrize(

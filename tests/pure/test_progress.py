@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 
 import pytest
@@ -67,3 +68,17 @@ def test_bytes_are_counted_in_their_units(monkeypatch: pytest.MonkeyPatch) -> No
     count(shown=True)
     assert "writing [x].gguf" in terminal.getvalue()
     assert "1.0/2.0 MB" in terminal.getvalue()
+
+
+def test_in_80_columns_the_times_are_whole_and_a_long_note_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = on_terminal(monkeypatch)
+    monkeypatch.setenv("COLUMNS", "80")
+    with StageBars(shown=True) as bars:
+        bars.stage("thresholds", 10)
+        bars.stage("search", 10)
+        bars.set(5, "1234 masks; best skips 44 %, agrees 92.5 %; and what is too much")
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
+    last = [line.strip() for line in re.split(r"[\r\n]", text) if line.strip()][-1]
+    assert re.match(r"search +\S+ 0:[0-9:]{5} [-0-9]:[-0-9:]{5} 1234 masks; best skips 44 %, agrees 92", last)
+    assert last.endswith("…")
+    assert len(last) <= 80

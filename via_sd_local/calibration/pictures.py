@@ -10,12 +10,19 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 
 from ..files import replacing
 from ..mask import LayerMask
 from ..profiles.profile import Profile
 
 LEAST = 1e-4  # costs below are drawn as this
+COSTS = {  # what the objectives of `dimr.objective` count
+    "kl": "KL divergence from the full model, nats per token",
+    "relu": "rejection R(q, q'), nats per token",
+    "softplus": "rejection R(q, q'), nats per token",
+    "agreement": "share of tokens that differ from the full model's",
+}
 KEPT, SKIPPED, LOSSLESS, TIERED = "#c9d6df", "#d1495b", "#30638e", "#d1495b"
 
 
@@ -40,15 +47,16 @@ def save_all(profile: Profile, tried: Sequence[tuple[float, float]], path: Path)
 
 
 def draw_search(figure: Figure, tried: Sequence[tuple[float, float]], profile: Profile) -> None:
-    """Left: the cost of each mask over the share of sublayers that it skips. Right: the best cost so far, in order.
+    """Left: the cost of each mask over the share of sublayers that it skips. Right: the lowest so far, in order.
 
-    `tried` holds (skip ratio, cost) in the order in which masks were tried.
+    The cost is the search's objective: how far the slim tier's predictions are from the full model's. `tried` holds
+    (skip ratio, cost) in the order in which masks were tried.
     """
     ratios, costs = np.array([ratio for ratio, _ in tried]), np.maximum([cost for _, cost in tried], LEAST)
     left, right = figure.subplots(1, 2)
-    cost = profile.search.objective if profile.search else "cost"
+    cost = COSTS.get(profile.search.objective, profile.search.objective) if profile.search else "distance"
     points = left.scatter(ratios, costs, s=8, c=np.arange(len(tried)), cmap="viridis", linewidths=0)
-    figure.colorbar(points, ax=left, label="evaluation")
+    figure.colorbar(points, ax=left, label="evaluation", ticks=MaxNLocator(integer=True))
     if profile.search is not None and profile.search.front:
         front = sorted(profile.search.front, key=lambda point: point.skip_ratio)
         ratio_of, cost_of = [p.skip_ratio for p in front], [max(p.cost, LEAST) for p in front]
@@ -56,14 +64,15 @@ def draw_search(figure: Figure, tried: Sequence[tuple[float, float]], profile: P
     if profile.has_mask:
         ratio = LayerMask.parse(profile.mask, profile.verifier.n_layer).skip_ratio
         left.axvline(ratio, color="black", lw=0.8, ls=":", label="taken")
-    left.set(xlabel="share of sublayers skipped", ylabel=f"cost ({cost})", yscale="log")
+    left.set(xlabel="share of sublayers skipped", ylabel=cost, yscale="log")
     left.legend(fontsize=8)
     for low, high in ((0.0, 0.15), (0.15, 0.3), (0.3, 0.45), (0.45, 1.0)):
         inside = (ratios >= low) & (ratios < high)
         if inside.any():
             best = list(accumulate(np.where(inside, costs, np.inf), min))
             right.plot(range(1, len(best) + 1), best, lw=1.2, label=f"{low:g} to {high:g} skipped")
-    right.set(xlabel="evaluations", ylabel="best cost so far", yscale="log")
+    right.set(xlabel="evaluations", ylabel="the lowest so far", yscale="log")
+    right.xaxis.set_major_locator(MaxNLocator(integer=True))
     right.legend(fontsize=8)
     figure.suptitle(f"search for {profile.verifier.file}", fontsize=10)
 

@@ -1,11 +1,13 @@
-"""Lists the models of the registry and the other files in the models folder."""
+"""Lists the models of the registry, the other files in the models folder, and those in the hub's cache."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from . import hub_cache
 from .lookup import is_complete, models_folder
+from .reference import Reference, parts_of
 from .registry import registry
 
 
@@ -25,7 +27,7 @@ class CatalogEntry:
 
 
 def listing() -> list[CatalogEntry]:
-    """Return the registry's models, present or not, then those made here, then the models folder's other files."""
+    """Return the registry's models, present or not, those made here, the folder's other files, and the hub's cache."""
     folder, known = models_folder(), registry()
     entries = []
     for model in known.models.values():
@@ -43,4 +45,14 @@ def listing() -> list[CatalogEntry]:
     for path in sorted(folder.glob("*.gguf")):
         if path.name not in registered and path.is_file():
             entries.append(CatalogEntry(path.name, "not in the registry", "unknown", path.stat().st_size, path))
+    for cached in hub_cache.cached_models():
+        name = str(_shortest(cached))
+        entries.append(CatalogEntry(name, "", "unknown", cached.size, cached.paths[0]))
     return entries
+
+
+def _shortest(model: hub_cache.CachedModel) -> Reference:
+    """Return the shortest reference that stands for a model in the cache."""
+    short = replace(model.reference, file=None)
+    names = hub_cache.names_in(short.repo, short.revision)
+    return short if len({parts_of(name)[0] for name in names}) == 1 else model.reference

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..calibration.plan import DEFAULT_MINUTES, STRATEGIES, Plan
 from ..errors import ModelError
 from ..files import user_path
+from .completion import completes_models
 from .options import THREADS_HELP, add_ignore_memory
 from .output import add_json, add_quiet, print_result
 from .subcommands import Commands
@@ -30,8 +31,12 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "calibrate", help="find the mask and thresholds of a pair of models", description=DESCRIPTION
     )
-    parser.add_argument("--verifier", metavar="MODEL", required=True, help="the large model: a name or a file")
-    parser.add_argument("--draft", metavar="MODEL", help="the draft model; without one, only the mask is searched for")
+    models = (
+        parser.add_argument("--verifier", metavar="MODEL", required=True, help="the large model: a name or a file"),
+        parser.add_argument("--draft", metavar="MODEL", help="the draft; without one, only the mask is searched for"),
+    )
+    for action in models:
+        completes_models(action)
     parser.add_argument(
         "--text",
         metavar="FILE",
@@ -91,11 +96,13 @@ def run(args: argparse.Namespace) -> int:
     )
 
     from ..calibration.pipeline import Calibration
+    from ..catalog.fetching import fetch_missing
     from ..catalog.lookup import resolve
     from ..profiles import store
     from ..profiles.profile import check_writable
     from ..progress import StageBars
 
+    fetch_missing(args.verifier, args.draft, progress=not args.quiet)
     if args.output is not None:
         path = user_path(args.output)
     else:

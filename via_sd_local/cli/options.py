@@ -8,6 +8,7 @@ from typing import Any
 from ..files import read_text
 from ..sampling.params import SamplingParams
 from ..session.settings import DRAFTERS, MODES, ROUTERS, Settings
+from .completion import completes_models
 from .placement_options import DRAFT, VERIFIER, add_placement, placement_from
 
 DEFAULT_MODEL = "smollm2-135m"  # as in the registry, which no --help reads
@@ -17,14 +18,18 @@ THREADS_HELP = "threads per model (default: all logical cores that the process m
 def add_settings(parser: argparse.ArgumentParser, *, verifier: str) -> None:
     """Add the options of `Settings`; `verifier` names the default model."""
     group = parser.add_argument_group("models and modes")
-    group.add_argument(
+    verifier_option = group.add_argument(
         "--verifier",
         metavar="MODEL",
         default=verifier,
-        help="the large model: a name from `via-sd-local models list`, a .gguf file, or hf:owner/repo/file.gguf "
+        help="the large model: a name from `via-sd-local models list`, a .gguf file, hf:owner/repo, … "
         "(default: %(default)s)",
     )
-    group.add_argument("--draft", metavar="MODEL", help="a smaller model with the same vocabulary, which drafts")
+    draft_option = group.add_argument(
+        "--draft", metavar="MODEL", help="a smaller model with the same vocabulary, which drafts"
+    )
+    for action in (verifier_option, draft_option):
+        completes_models(action)
     group.add_argument(
         "--drafter",
         choices=DRAFTERS,

@@ -16,7 +16,7 @@ def build_parser(*more: Callable[[Commands], None]) -> argparse.ArgumentParser:
     Each of `more` adds a subcommand of another room, listed before the others.
     """
     from .._version import version
-    from . import calibrate, complete, doctor, models, profiles, rpc_server, testbed
+    from . import calibrate, complete, completion, doctor, models, profiles, rpc_server, testbed
 
     parser = Parser(
         prog="via-sd-local", description="Three-tier speculative decoding (VIA-SD) for GGUF models on llama.cpp."
@@ -25,14 +25,18 @@ def build_parser(*more: Callable[[Commands], None]) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for add_parser in more:
         add_parser(commands)
-    for command in (complete, models, calibrate, profiles, testbed, rpc_server, doctor):
+    for command in (complete, models, calibrate, profiles, testbed, rpc_server, doctor, completion):
         command.add_parser(commands)
     return parser
 
 
 def run_command(argv: list[str] | None, *more: Callable[[Commands], None]) -> int:
     """Parse the arguments and run the subcommand; `more` as in `build_parser`."""
-    args = build_parser(*more).parse_args(argv)
+    from .completion import answer_shell
+
+    parser = build_parser(*more)
+    answer_shell(parser)
+    args = parser.parse_args(argv)
     return int(args.command(args))
 
 

@@ -77,6 +77,7 @@ def add_parser(commands: Commands) -> None:
 
 def run_build(args: argparse.Namespace) -> int:
     """Build the testbed, and print where its files are."""
+    from ..catalog.fetching import fetch_missing
     from ..catalog.lookup import resolve
     from ..testbed.build import build
     from ..testbed.naming import paths_of
@@ -91,6 +92,7 @@ def run_build(args: argparse.Namespace) -> int:
         scale=args.scale,
         quant=args.quant.upper(),
     )
+    fetch_missing(args.source, progress=shows_progress(args))
     source = resolve(args.source)
     verifier, draft = paths_of(source, recipe, user_path(args.output) if args.output else None)
     testbed = build(source, recipe, verifier, draft, force=args.force, progress=shows_progress(args))

@@ -121,7 +121,7 @@ def _show(progress: SearchProgress, bars: StageBars) -> None:
     note, best = f"{progress.evaluations} masks", progress.best
     if best is not None:
         ratio, share = 100 * best.mask.skip_ratio, 100 * best.score.agreement
-        note += f"; best skips {ratio:.0f} % and agrees on {share:.1f} %"
+        note += f"; best skips {ratio:.0f} %, agrees {share:.1f} %"
     bars.set(progress.evaluations if progress.budget.evaluations is not None else progress.seconds, note)
 
 
