@@ -75,6 +75,14 @@ def profiles_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.fixture(autouse=True)
+def experience_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The test's own folder of what paces learned, empty at first, so that no test depends on those before it."""
+    folder = tmp_path / "experience"
+    monkeypatch.setattr("via_sd_local.engine.kept_experience._folder", lambda: folder)
+    return folder
+
+
 RINGS = ("pure", "engine", "native", "model", "packaging")
 TINY_MODELS = {"tiny_model", "context", "verifier"}
 REAL_MODELS = {"smollm2", "smollm2_path", "gemma", "gemma_path"}

@@ -42,3 +42,24 @@ def test_a_session_forgets_kept_costs_that_its_answers_disproved_and_measures_an
             assert one.engine.pace is not None
             one.engine.pace.costs.were_disproved = disproved
         assert len(calls) == measured
+
+
+def test_a_session_begins_with_what_an_earlier_one_learned(smallest: Path, experience_folder: Path) -> None:
+    settings = Settings(str(smallest), draft=str(smallest), threads=1)
+
+    def mean() -> float:
+        with Session(settings) as one:
+            assert one.engine.pace is not None
+            before = one.engine.pace.acceptance["full"].mean
+            for _ in range(40):
+                one.engine.pace.observe("full", [0.9], 1, 1)
+            one.complete("the sea", max_tokens=30, raw=True)
+            one.engine.stats.blocks = 30
+        return before
+
+    assert mean() == pytest.approx(0.6)
+    assert mean() > 0.75
+    (file,) = experience_folder.iterdir()
+    for broken in ("{", "{}", '{"paces": []}', '{"paces": [{"acceptance": {}}]}'):
+        file.write_text(broken)
+        assert mean() == pytest.approx(0.6)

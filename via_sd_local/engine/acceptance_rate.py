@@ -6,9 +6,12 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
+from .experience import Acceptance, Tally
+
 _EDGES = (0.2, 0.4, 0.6, 0.8, 0.9, 0.97)  # between the classes of confidence
 _FORGET = 0.985  # weight of an older observation relative to the next newer one
 _PRIOR = 6.0  # weight of the prior, in observations
+_RECALLED = 20.0  # greatest weight of what earlier processes have learned, in observations
 _RIGHT = 0.6  # prior acceptance rate of any draft token
 
 
@@ -28,6 +31,16 @@ class Share:
         """The share, from 0 to 1."""
         return self._hits / self._all
 
+    @property
+    def tally(self) -> Tally:
+        """What was learned, the prior included."""
+        return Tally(min(self._hits, self._all), self._all)
+
+    def recall(self, tally: Tally) -> None:
+        """Start from what was learned earlier, in place of the prior."""
+        recalled = tally.weighing(_RECALLED)
+        self._hits, self._all = recalled.hits, recalled.of
+
 
 class ShareByConfidence:
     """One running share for each class of confidence."""
@@ -38,6 +51,17 @@ class ShareByConfidence:
 
     def __getitem__(self, confidence: float) -> Share:
         return self._shares[bisect_right(_EDGES, confidence)]
+
+    @property
+    def tallies(self) -> tuple[Tally, ...]:
+        """What was learned of each class, that of the lowest confidence first."""
+        return tuple(share.tally for share in self._shares)
+
+    def recall(self, tallies: Sequence[Tally]) -> None:
+        """Start from what was learned earlier; nothing happens where the classes were others."""
+        if len(tallies) == len(self._shares):
+            for share, tally in zip(self._shares, tallies, strict=True):
+                share.recall(tally)
 
 
 class AcceptanceRate:
@@ -59,6 +83,16 @@ class AcceptanceRate:
             self._overall.observe(right)
             if position < len(confidences):
                 self._classes[confidences[position]].observe(right)
+
+    @property
+    def learned(self) -> Acceptance:
+        """What was learned, the prior included."""
+        return Acceptance(self._overall.tally, self._classes.tallies)
+
+    def recall(self, acceptance: Acceptance) -> None:
+        """Start from what was learned earlier, in place of the prior."""
+        self._overall.recall(acceptance.overall)
+        self._classes.recall(acceptance.classes)
 
     @property
     def mean(self) -> float:

@@ -61,7 +61,7 @@ def costs_of(verifier: Verifier, drafters: Sequence[Drafter], *, remeasure: bool
     They are measured again with `remeasure`, and where the machine was busy and is idler now. A folder that cannot be
     written only means that the next process measures again.
     """
-    path, load = _path(verifier, drafters), _load()
+    path, load = costs_path(verifier, drafters), _load()
     kept = None if remeasure else _read(path)
     if kept is not None and not kept.is_doubtful(load):
         return kept.costs
@@ -80,7 +80,7 @@ def costs_of(verifier: Verifier, drafters: Sequence[Drafter], *, remeasure: bool
 def forget(verifier: Verifier, drafters: Sequence[Drafter]) -> None:
     """Remove the kept costs of a pair, which running answers have disproved: the next process measures again."""
     with suppress(OSError):
-        _path(verifier, drafters).unlink(missing_ok=True)
+        costs_path(verifier, drafters).unlink(missing_ok=True)
 
 
 def _read(path: Path) -> KeptCosts | None:
@@ -102,7 +102,7 @@ def _folder() -> Path:
     return cache_folder() / "costs"
 
 
-def _path(verifier: Verifier, drafters: Sequence[Drafter]) -> Path:
+def costs_path(verifier: Verifier, drafters: Sequence[Drafter]) -> Path:
     """Return the file for everything that the costs depend on: files, placements, masks, threads, library."""
     from ..binding import build_info  # here: without the compiled library nothing is measured
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from .acceptance_rate import AcceptanceRate, Share, ShareByConfidence
 from .costs import Costs
+from .experience import Experience
 from .probing import ProbeSchedule
 from .race import Race
 
@@ -77,6 +78,27 @@ class Pace:
         self.refusal: Refusal | None = None  # of the last decision, a probe included; None if it was to draft
         self._probing = False
         self._confident = False  # whether the drafter gives confidences, so that `wants_more` ends its drafts
+
+    @property
+    def experience(self) -> Experience:
+        """What was learned so far, but for the costs of passes."""
+        return Experience(
+            {route: rate.learned for route, rate in self.acceptance.items()},
+            self.escalation.tally,
+            self._escalations.tallies,
+            self.bonus.tally,
+            self._race.yields,
+        )
+
+    def recall(self, experience: Experience) -> None:
+        """Start from what was learned in an earlier process, in place of the priors."""
+        for route, rate in self.acceptance.items():
+            if route in experience.acceptance:
+                rate.recall(experience.acceptance[route])
+        self.escalation.recall(experience.escalation)
+        self._escalations.recall(experience.escalations)
+        self.bonus.recall(experience.bonus)
+        self._race.recall(experience.yields)
 
     @property
     def knows(self) -> bool:

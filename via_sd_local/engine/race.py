@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from .experience import Yield
 from .probing import ProbeSchedule
 
 _FIRST = 3  # blocks of each alternative before one of them is preferred
@@ -50,6 +51,24 @@ class Race:
         self._tokens[name] = _FORGET * self._tokens[name] + tokens
         self._seconds[name] = _FORGET * self._seconds[name] + seconds
         self._blocks[name] += 1
+
+    @property
+    def yields(self) -> dict[str, Yield]:
+        """The running yields of the alternatives that were tried."""
+        return {
+            name: Yield(tokens, self._seconds[name]) for name, tokens in self._tokens.items() if self._seconds[name] > 0
+        }
+
+    def recall(self, yields: Mapping[str, Yield]) -> None:
+        """Start from earlier yields, at half their weight, so that no alternative has to be tried first.
+
+        Nothing happens unless all alternatives are among them.
+        """
+        if not yields.keys() >= self._tokens.keys():
+            return
+        for name in self._tokens:
+            self._tokens[name], self._seconds[name] = yields[name].tokens / 2, yields[name].seconds / 2
+            self._blocks[name] = _FIRST
 
     def rate(self, name: str) -> float:
         """Return the tokens per second of an alternative; 0 before its first block."""

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
 
+from ..engine import kept_experience
 from ..engine.engine import Engine
 from ..engine.kept_costs import costs_of, forget
 from ..engine.policy import Mode, Policy
@@ -200,8 +201,9 @@ class Session:
         self._loader.close()
 
     def _end_engine(self) -> None:
-        """Let no other answer begin, and forget kept costs that its answers have disproved."""
+        """Let no other answer begin, keep what was learned, and forget kept costs that answers have disproved."""
         engine = self.engine
+        kept_experience.keep(engine.paces, engine.verifier, engine.drafters, engine.policy, engine.stats.blocks)
         engine.release()
         if engine.pace is not None and engine.pace.costs.were_disproved:
             forget(engine.verifier, engine.drafters)
@@ -241,4 +243,6 @@ def _engine(
     costs = None
     if is_automatic or may_resume:
         costs = (None if remeasure else route.costs) or costs_of(verifier, drafters, remeasure=remeasure)
-    return Engine(verifier, list(drafters), policy, costs)
+    engine = Engine(verifier, list(drafters), policy, costs)
+    kept_experience.recall(engine.paces, verifier, drafters, engine.policy)
+    return engine
