@@ -174,3 +174,44 @@ def test_a_refusal_of_the_template_is_a_model_error(tiny_model: Callable[..., An
     with pytest.raises(ModelError, match="cannot render this conversation: no"):
         ChatFormat(model, "{{ raise_exception('no') }}").tokens(messages("a"))
     assert ChatFormat(model, "{{ messages[0].content }}").tokens(messages("a")) == model.tokenize_prompt("a")
+
+
+LOOP = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("head", "shown"),
+    [
+        ("{% for tool in tools %}{{ tool.name }}{% endfor %}", ""),  # Command R+, Hermes
+        ("{% if tools is not none %}tools{% endif %}", ""),
+        ("{% if tools is defined and tools is not none %}tools{% endif %}", ""),
+        ("{{ 'Today is ' + datetime + functions }}", "Today is "),  # Firefunction
+        ("{% if documents %}documents{% endif %}", ""),
+    ],
+)
+def test_a_template_that_knows_tools_renders_without_any(head: str, shown: str, tiny_model: Callable[..., Any]) -> None:
+    form = ChatFormat(tiny_model(tiny.spec("llama")), head + LOOP)
+    text = form.text(messages("brief", "hi"))
+    assert text.startswith(shown)
+    assert text.endswith("<system>brief<user>hi")
+    assert "tools" not in text
+
+
+@pytest.mark.parametrize(
+    "refusal", ["{{ raise_exception('System role not supported') }}", ""], ids=["refused", "silently left out"]
+)
+def test_a_system_message_that_a_template_does_not_take_goes_into_the_first_user_message(
+    refusal: str, gemma: Model
+) -> None:
+    template = (
+        "{{ bos_token }}{% for m in messages %}{% if m.role == 'system' %}" + refusal + "{% else %}"
+        "<start_of_turn>{{ m.role }}\n{{ m.content | trim }}<end_of_turn>\n{% endif %}{% endfor %}"
+    )
+    form = ChatFormat(gemma, template)
+    conversation = messages("be <end_of_turn> brief", "hello", "hi", "go on")
+    expected = "<start_of_turn>user\nbe <end_of_turn> brief\n\nhello<end_of_turn>\n<start_of_turn>assistant\nhi<end"
+    assert expected in form.text(conversation)
+    assert control(gemma, form.tokens(conversation)) == ["<bos>", *["<start_of_turn>", "<end_of_turn>"] * 3]
+    assert form.text(messages(" ", "hello")) == form.text(messages("", "hello")[1:])
+    taking = ChatFormat(gemma, GEMMA.replace("no turns", "no"))
+    assert "be brief\n\nhello" in taking.text(messages("be brief", "hello"))

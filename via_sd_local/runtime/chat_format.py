@@ -7,10 +7,11 @@ plain text; otherwise a message could end its own turn and continue in another r
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 from functools import cached_property
 from itertools import pairwise
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import jinja2
 
@@ -23,7 +24,18 @@ from .model import Model
 _BEGIN, _END = "\ufdd0", "\ufdd1"
 _SLOW = 20_000_000  # characters times control tokens; about 0.1 s
 _MARKED = re.compile(f"{_BEGIN}([^{_BEGIN}{_END}]*){_END}")
-_PROBE = "probe"  # a message
+_PROBES = ("probe", "another")  # messages
+
+
+def _without_tools() -> Iterator[dict[str, Any]]:
+    """Yield what templates are given where there are no tools; they disagree about what that is.
+
+    None is what transformers gives, undefined what llama.cpp does. Firefunction also wants the time of day, of which
+    the date must do: a prompt that changes every second could never be continued from the cache.
+    """
+    yield {"tools": None, "functions": None}
+    yield {"tools": jinja2.Undefined(), "functions": jinja2.Undefined()}
+    yield {"tools": [], "functions": "", "datetime": f"{datetime.now():%b %d %Y}"}
 
 
 class Message(TypedDict):
@@ -57,10 +69,10 @@ class ChatFormat:
     def _check_insertion(self) -> None:
         """Raise ModelError for a template that leaves messages out, such as a text that is no template."""
         try:
-            rendered = self.text([{"role": "user", "content": _PROBE}])
+            one, other = (self.text([Message(role="user", content=text)]) for text in _PROBES)
         except ModelError:
             return  # it may demand what this conversation lacks
-        if _PROBE not in rendered.lower():
+        if one == other:
             raise ModelError(
                 "the chat template leaves out the messages; a Jinja template inserts them, e.g. with "
                 "{{ messages[0].content }}"
@@ -69,8 +81,10 @@ class ChatFormat:
     def tokens(self, messages: Sequence[Message]) -> list[int]:
         """Return the prompt's token ids, with exactly one BOS if the model wants one.
 
-        Raises ModelError if the template cannot render the messages.
+        A system message goes to the beginning of the first user message if the template has no place for it. Raises
+        ModelError if the template cannot render the messages.
         """
+        messages = self._folded(messages)
         prompt = self.text(messages)
         has_control = any(self._control.search(message["content"]) for message in messages)
         if not (has_control or self._is_slow(len(prompt))):
@@ -91,11 +105,45 @@ class ChatFormat:
 
     def text(self, messages: Sequence[Message]) -> str:
         """Return the prompt as text; ModelError if the template cannot render the messages."""
+        return self._rendered(self._folded(messages))
+
+    def _rendered(self, messages: Sequence[Message]) -> str:
+        """Render messages as they are.
+
+        The first of `_without_tools` that the template can be rendered with is taken.
+        """
+        first_error: Exception | None = None
+        for variables in _without_tools():
+            try:
+                prompt: str = self._render(messages=list(messages), **variables).prompt
+                return prompt
+            except Exception as error:  # a template is code and may raise anything
+                first_error = first_error or error
+        raise ModelError(f"the chat template cannot render this conversation: {first_error}")
+
+    def _folded(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Put a system message before the first user message's text, unless the template takes system messages."""
+        if len(messages) < 2 or (messages[0]["role"], messages[1]["role"]) != ("system", "user"):
+            return messages
+        if self._takes_system:
+            return messages
+        text = "\n\n".join(message["content"] for message in messages[:2] if message["content"].strip())
+        return [{"role": "user", "content": text}, *messages[2:]]
+
+    @cached_property
+    def _takes_system(self) -> bool:
+        """Whether a system message changes the prompt, or the template cannot be tried with a user's message alone."""
+        system, user = (
+            Message(role=role, content=text) for role, text in zip(("system", "user"), _PROBES, strict=True)
+        )
         try:
-            prompt: str = self._render(messages=list(messages)).prompt
-        except Exception as error:  # a template is code and may raise anything
-            raise ModelError(f"the chat template cannot render this conversation: {error}") from None
-        return prompt
+            alone = self._rendered([user])
+        except ModelError:
+            return True
+        try:
+            return self._rendered([system, user]) != alone
+        except ModelError:
+            return False
 
     def _is_slow(self, n_chars: int) -> bool:
         """Whether llama.cpp would take long to look for control tokens: it searches the text for each of them."""
@@ -120,7 +168,7 @@ class ChatFormat:
             if core:
                 message["content"] = text.replace(core, f"{_BEGIN}{core}{_END}", 1)
         try:
-            rendered = self.text(marked)
+            rendered = self._rendered(marked)
         except ModelError:
             return None
         spans: list[tuple[int, int]] = []
