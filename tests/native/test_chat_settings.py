@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import conversations
@@ -73,7 +74,8 @@ def test_what_cannot_be_set_is_refused_by_the_name_that_was_typed(command: str, 
 
 def shown(dialogue: Dialogue, *messages: str) -> dict[str, str]:
     _, display = converse(dialogue, *messages, "/show")
-    return dict(line.split(maxsplit=1) for line in display.of("show")[-1].splitlines())
+    lines = re.sub(r"\n  +", " ", display.of("show")[-1]).splitlines()  # one line a row
+    return dict(line.split(maxsplit=1) for line in lines)
 
 
 def test_show_tells_what_is_in_force(talking: Talking, tiny_path: Path) -> None:

@@ -45,11 +45,11 @@ def test_an_answer_without_drafts_says_why() -> None:
 def test_a_lossy_answer_tells_tiers_and_audits() -> None:
     stats = Stats("tiered", prompt_tokens=9, completion_tokens=40, regions={"A": 30, "B": 0, "C": 10, "bonus": 0})
     shares = {Tier.DRAFT: 0.75, Tier.SLIM: 0.0, Tier.FULL: 0.25}
-    rows = dict(line.split(maxsplit=1) for line in report(stats, shares, 512))
+    rows = dict(line.split(maxsplit=1) for line in report(stats, shares, 512, width=200))
     assert rows["tiers"] == "draft 75%, slim 0%, full 25%"
     assert rows["audits"] == "none yet"
     stats.audited["A"], stats.deviations["A"] = 20, 2
-    rows = dict(line.split(maxsplit=1) for line in report(stats, shares, 512))
+    rows = dict(line.split(maxsplit=1) for line in report(stats, shares, 512, width=200))
     assert rows["audits"] == "20 tokens of the slim tier seen by the full model; 2 of them are not its choice"
     assert rows["lossy"].endswith(
         "of tokens are not the full model's choice (5.0% by the slim tier, as audits estimate)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..engine.policy import Mode
+from .columns import columns
 from .sampling_text import describe
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def overview(chat: Chat) -> list[str]:
         ("system", dialogue.conversation.system or "no message"),
         ("messages", f"{exchanges} exchange{'' if exchanges == 1 else 's'}"),
     ]
-    return [f"{label:<10}{text}" for label, text in rows]
+    return columns(rows, chat.display.width)
 
 
 def mode_text(chat: Chat) -> str:

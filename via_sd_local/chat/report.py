@@ -7,16 +7,19 @@ from collections.abc import Mapping
 from ..engine.policy import Mode
 from ..engine.stats import Stats
 from ..engine.steps import Tier
+from .columns import columns
 from .deviation_text import deviation_text
 
 _NAMES = {"draft": "draft passes", "slim": "slim passes", "full": "full passes", "resume": "resumed passes"}
 
 
-def report(stats: Stats, shares: Mapping[Tier, float], n_ctx: int, why_no_drafts: str | None = None) -> list[str]:
+def report(
+    stats: Stats, shares: Mapping[Tier, float], n_ctx: int, why_no_drafts: str | None = None, width: int = 100
+) -> list[str]:
     """Return a few lines about an answer: its speed, its prompt, its drafts, and the passes that it took.
 
     `shares` is each tier's share of the answer's tokens, `n_ctx` the size of the context in tokens, `why_no_drafts` the
-    reason if nothing was drafted.
+    reason if nothing was drafted, and `width` the number of columns.
     """
     rows = [("answer", _answer(stats)), ("prompt", _prompt(stats))]
     rows.append(("context", f"{stats.prompt_tokens + stats.completion_tokens} of {n_ctx} tokens"))
@@ -36,8 +39,7 @@ def report(stats: Stats, shares: Mapping[Tier, float], n_ctx: int, why_no_drafts
         if count.calls:
             each = f"{1000 * count.seconds / count.calls:.1f} ms and {count.tokens / count.calls:.1f} tokens each"
             rows.append((name, f"{count.calls}, {each}"))
-    width = max(len(label) for label, _ in rows) + 2
-    return [f"{label:<{width}}{text}" for label, text in rows]
+    return columns(rows, width)
 
 
 def _answer(stats: Stats) -> str:

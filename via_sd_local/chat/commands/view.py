@@ -20,7 +20,7 @@ def _stats(chat: Chat, argument: str) -> None:
     elif engine.stats.prompt_tokens == 0:
         raise ValueError("there is no answer yet")
     else:
-        lines = report(engine.stats, dialogue.shares(), dialogue.n_ctx, engine.why_no_drafts)
+        lines = report(engine.stats, dialogue.shares(), dialogue.n_ctx, engine.why_no_drafts, chat.display.width)
         chat.display.show("\n".join(lines))
 
 
