@@ -56,7 +56,7 @@ pack() {
     # Python packages that may be missing there, except numpy; compiled ones for each version of Python
     mkdir "$stage/wheels"
     fetch=("$python" -m pip download --quiet --no-deps --only-binary=:all: --dest "$stage/wheels")
-    "${fetch[@]}" gguf diskcache platformdirs jinja2 typing-extensions tqdm pytest pluggy iniconfig packaging pygments ||
+    "${fetch[@]}" gguf diskcache platformdirs jinja2 typing-extensions tqdm rich markdown-it-py mdurl psutil pytest pluggy iniconfig packaging pygments ||
         die "pip cannot fetch the Python packages"
     for name in 3.10 3.11 3.12 3.13; do
         "${fetch[@]}" --python-version "$name" pyyaml markupsafe || die "pip cannot fetch packages for Python $name"
@@ -189,6 +189,7 @@ run() {
         tests/native/test_kv_cache.py tests/native/test_placement.py \
         -k "not (real and gemma)" --deselect \
         "tests/native/test_layer_skip.py::test_an_empty_mask_equals_a_library_whose_mask_was_never_set[gemma]"
+    part overhead 60 "$python" bench/overhead.py --rounds 3
     local quant verifier draft mask
     for quant in $QUANTS; do
         # shellcheck disable=SC2086
