@@ -60,8 +60,8 @@ REFUSED = {
     "draft for none": (("--drafter", "none", "--draft", "x.gguf"), "none does not use the draft model 'x.gguf'"),
     "plain drafter": (("--mode", "plain", "--drafter", "lookup"), "--mode plain does not draft"),
     "no mask": (DRAFTS, "--mode exact needs a mask, and there is no profile of this verifier: give one"),
-    "mask for sd": (("--drafter", "lookup", "--mask", "2"), "error: --mask is for the modes exact and tiered"),
-    "thresholds for plain": (("--thresholds", "0,0"), "error: --thresholds is for the modes exact and tiered"),
+    "mask for sd": (("--drafter", "lookup", "--mask", "2"), "error: --mask is for the modes exact, tiered and viasd"),
+    "thresholds for plain": (("--thresholds", "0,0"), "error: --thresholds is for the modes exact, tiered and viasd"),
     "deviation": (
         (*MODES["tiered"], "--max-deviation", "1.5"),
         "error: --max-deviation is 1.5; it must be",
@@ -73,7 +73,7 @@ REFUSED = {
     "absent profile": ((*DRAFTS, "--profile", "nonesuch"), "there is no profile 'nonesuch'; `via-sd-local profiles"),
     "deviation of sd": (
         ("--drafter", "lookup", "--mode", "sd", "--max-deviation", "0.1"),
-        "error: --max-deviation is for the modes auto, lenient and tiered; --mode sd does not deviate",
+        "error: --max-deviation is for the modes auto, lenient, tiered and viasd; --mode sd does not deviate",
     ),
     "top-p": (("--temperature", "1", "--top-p", "1.5"), "error: --top-p is 1.5; it must be a number from 0 to 1"),
     "repeat penalty": (("--repeat-penalty", "0"), "error: --repeat-penalty is 0.0; it must be above 0"),

@@ -86,8 +86,8 @@ def test_kv_that_slim_passes_write_through_do_not_reach_full_logits_unless_settl
     verifier: Callable[..., Verifier],
     context: Callable[..., Context],
 ) -> None:
-    tiers = verifier(tiny_model(tiny.spec(name)), mask, resume=resume, write_through=True)
-    interleave(tiers, Reference(context(tiers.model)), 0, 0.02 if resume else 0.0)
+    tiers = verifier(tiny_model(tiny.spec(name)), mask, resume=resume)
+    interleave(tiers, Reference(context(tiers.model)), 0, 0.02 if resume else 0.0, write_through=True)
 
 
 @pytest.mark.parametrize(("mask", "resume"), [("2-3", True), ("2-3", False), ("a0,3,f4", False)])
@@ -106,7 +106,9 @@ def test_full_logits_do_not_depend_on_slim_passes_with_a_quantised_cache(
     interleave(tiers, Reference(context(tiers.model)), 0, 0.1 if resume else 0.0)
 
 
-def interleave(tiers: Verifier, reference: Reference, seed: int, tolerance: float) -> list[str]:
+def interleave(
+    tiers: Verifier, reference: Reference, seed: int, tolerance: float, *, write_through: bool = False
+) -> list[str]:
     """Random passes and rewinds, each full one compared; returns the kinds of passes."""
     random = np.random.default_rng(seed)
     kinds: list[str] = []
@@ -124,7 +126,7 @@ def interleave(tiers: Verifier, reference: Reference, seed: int, tolerance: floa
         action = random.choice(["slim", "slim", "slim", "resume", "full", "rewind"])
         if action == "slim" and len(cells) < 200:
             new = tokens(int(random.integers(1, 6)))
-            slim = tiers.slim(new, recorder=record)
+            slim = tiers.slim(new, write_through=write_through, recorder=record)
             assert slim.shape == (len(new), tiers.model.n_vocab)
             cells += new
         elif action == "rewind":

@@ -47,9 +47,9 @@ def test_settled_positions_have_the_kv_of_the_full_model_where_the_skipped_atten
     """Bit for bit, in every layer: the next full pass equals the one after full passes alone."""
     layers = (2, 3)
     model = redundant_model(name, tiny_model, layers)
-    tiers = verifier(model, "a2,a3", write_through=True)
+    tiers = verifier(model, "a2,a3")
     tiers.full(PROMPT, 1)
-    tiers.slim(ANSWER)
+    tiers.slim(ANSWER, write_through=True)
     tiers.settle(len(PROMPT) + len(ANSWER))
     assert (tiers.n_exact, tiers.n_full) == (len(PROMPT), len(PROMPT) + len(ANSWER))
     settled = tiers.full(NEXT, len(NEXT)).copy()
@@ -79,10 +79,10 @@ def test_written_kv_are_an_approximation_and_unwritten_ones_are_none(tiny_model:
 def test_reopened_positions_are_computed_by_the_full_model(
     name: str, mask: str, resume: bool, tiny_model: Make, verifier: OpenVerifier, context: OpenContext
 ) -> None:
-    tiers = verifier(tiny_model(tiny.spec(name)), mask, write_through=True, resume=resume)
+    tiers = verifier(tiny_model(tiny.spec(name)), mask, resume=resume)
     exact = full_logits(context(tiers.model), PROMPT, [*ANSWER, *NEXT])
     tiers.full(PROMPT, 1)
-    tiers.slim(ANSWER)
+    tiers.slim(ANSWER, write_through=True)
     tiers.settle(len(PROMPT) + len(ANSWER))
     settled = tiers.full(NEXT, 2).copy()
     assert np.abs(settled - exact[-2:]).max() > 1e-3
@@ -94,14 +94,14 @@ def test_reopened_positions_are_computed_by_the_full_model(
 
 def test_a_pass_resumes_over_what_is_not_settled(tiny_model: Make, verifier: OpenVerifier) -> None:
     kinds: list[tuple[str, int]] = []
-    tiers = verifier(tiny_model(tiny.spec("llama")), "2-3", write_through=True)
+    tiers = verifier(tiny_model(tiny.spec("llama")), "2-3")
     tiers.full(PROMPT, 1)
-    tiers.slim(ANSWER)
+    tiers.slim(ANSWER, write_through=True)
     tiers.settle(len(PROMPT) + 3)
     assert tiers.can_resume
-    recomputed = verifier(tiers.model, "2-3", write_through=True, resume=False)
+    recomputed = verifier(tiers.model, "2-3", resume=False)
     recomputed.full(PROMPT, 1)
-    recomputed.slim(ANSWER)
+    recomputed.slim(ANSWER, write_through=True)
     recomputed.settle(len(PROMPT) + 3)
     resumed = tiers.full([], 2, recorder=lambda kind, n, _seconds: kinds.append((kind, n))).copy()
     assert kinds == [("resume", 2)]
@@ -109,9 +109,9 @@ def test_a_pass_resumes_over_what_is_not_settled(tiny_model: Make, verifier: Ope
 
 
 def test_another_text_reuses_only_what_the_full_model_alone_computed(tiny_model: Make, verifier: OpenVerifier) -> None:
-    tiers = verifier(tiny_model(tiny.spec("llama")), "2-3", write_through=True)
+    tiers = verifier(tiny_model(tiny.spec("llama")), "2-3")
     tiers.full(PROMPT, 1)
-    tiers.slim(ANSWER)
+    tiers.slim(ANSWER, write_through=True)
     tiers.settle(len(PROMPT) + 3)
     tiers.rewind(len(PROMPT) + 3)
     text = [*PROMPT, *ANSWER[:3], *NEXT]
@@ -120,9 +120,9 @@ def test_another_text_reuses_only_what_the_full_model_alone_computed(tiny_model:
 
 
 def test_watermarks_follow_rewinds_and_resets(tiny_model: Make, verifier: OpenVerifier) -> None:
-    tiers = verifier(tiny_model(tiny.spec("llama")), "2-3", write_through=True)
+    tiers = verifier(tiny_model(tiny.spec("llama")), "2-3")
     tiers.full(PROMPT, 1)
-    tiers.slim(ANSWER)
+    tiers.slim(ANSWER, write_through=True)
     start = len(PROMPT)
     tiers.settle(start + 4)
     tiers.settle(start + 2)  # settles no more than before
@@ -138,13 +138,21 @@ def test_watermarks_follow_rewinds_and_resets(tiny_model: Make, verifier: OpenVe
     assert (tiers.n_exact, tiers.n_full, tiers.n_kv) == (0, 0, 0)
 
 
-def test_nothing_is_settled_without_write_through(tiny_model: Make, verifier: OpenVerifier) -> None:
+def test_positions_without_kv_in_every_layer_cannot_be_settled(tiny_model: Make, verifier: OpenVerifier) -> None:
     tiers = verifier(tiny_model(tiny.spec("llama")), "2-3")
+    start = len(PROMPT)
     tiers.full(PROMPT, 1)
-    tiers.slim(ANSWER)
-    with pytest.raises(ValueError, match="write_through"):
-        tiers.settle(len(PROMPT) + 1)
-    assert tiers.n_full == len(PROMPT)
+    tiers.slim(ANSWER[:2], write_through=True)
+    tiers.slim(ANSWER[2:3])
+    tiers.slim(ANSWER[3:], write_through=True)  # behind a position without them
+    with pytest.raises(ValueError, match=f"position {start + 2} cannot be settled"):
+        tiers.settle(start + 3)
+    tiers.settle(start + 2)
+    assert (tiers.n_exact, tiers.n_full) == (start, start + 2)
+    tiers.rewind(start + 2)
+    tiers.slim(ANSWER[2:], write_through=True)
+    tiers.settle(start + 5)
+    assert tiers.n_full == start + 5
 
 
 def test_kv_can_be_written_only_for_an_attention_that_is_skipped(tiny_model: Make, context: OpenContext) -> None:

@@ -112,7 +112,7 @@ class Clock:
 
 
 class FakeContext:
-    """`Context` over a fake model: cells of (token, computed by the full model), and suspicion."""
+    """`Context` over a fake model: cells of (token, with K/V that a full pass may attend to), and suspicion."""
 
     clock = Clock()  # replaced by tests that look at it
 
@@ -141,10 +141,11 @@ class FakeContext:
         assert 0 <= rows <= len(tokens)
         assert all(0 <= token < N_VOCAB for token in tokens)
         is_full = kind != "slim"
+        writes_kv = any(byte & 4 for byte in self.mask)
         assert not is_full or all(full for _, full in self.cells), "a full pass attends to what the slim tier computed"
         self.passes.append((kind, start, len(tokens)))
         self._rows[:] = peak(POISON)
-        self.cells += [(token, is_full) for token in tokens]
+        self.cells += [(token, is_full or writes_kv) for token in tokens]
         self.fail()
         self.clock.now += len(tokens)
         text = [token for token, _ in self.cells]

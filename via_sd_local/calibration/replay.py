@@ -138,6 +138,7 @@ class _RecordedVerifier:
         self.n_vocab = tables.n_vocab
         self.n_kv = 0
         self.n_full = 0
+        self.n_exact = 0
 
     @property
     def can_resume(self) -> bool:
@@ -155,10 +156,11 @@ class _RecordedVerifier:
         resumes = resume and not tokens and self.can_resume
         self.n_kv += len(tokens)
         self._clock.passed("resume" if resumes else kind, self.n_kv - self.n_full, recorder)
+        self.n_exact = self.n_kv if self.n_exact == self.n_full else self.n_exact
         self.n_full = self.n_kv
         return self._tables.full[self.n_kv - rows : self.n_kv]
 
-    def slim(self, tokens: Sequence[int], *, recorder: Recorder = ignore) -> Floats:
+    def slim(self, tokens: Sequence[int], *, write_through: bool = False, recorder: Recorder = ignore) -> Floats:
         self._clock.passed("slim", len(tokens), recorder)
         self.n_kv += len(tokens)
         assert self._tables.slim is not None
@@ -166,7 +168,13 @@ class _RecordedVerifier:
 
     def rewind(self, n: int, recorder: Recorder = ignore) -> None:
         self.n_kv = min(self.n_kv, n)
-        self.n_full = min(self.n_full, n)
+        self.n_full, self.n_exact = min(self.n_full, n), min(self.n_exact, n)
+
+    def settle(self, n: int) -> None:
+        self.n_full = max(self.n_full, n)
+
+    def reopen(self, n: int) -> None:
+        self.n_full = min(self.n_full, max(n, self.n_exact))
 
     def reuse(self, tokens: Sequence[int], limit: int, known: int = 0, recorder: Recorder = ignore) -> int:
         return 0

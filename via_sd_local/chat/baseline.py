@@ -35,6 +35,7 @@ class PlainSpeed:
 
 def _seconds_of_a_pass(verifier: Verifier) -> float:
     """Return the median seconds of passes that compute the last token again, after one to warm up."""
+    verifier.reopen(0)
     if verifier.n_full < verifier.n_kv:
         verifier.full([], 1)
     times: list[float] = []

@@ -26,6 +26,7 @@ class Switches:
         self._slim = settings  # the last settings with a mask, if any had one
         self._router = settings.router
         self._audit_every = settings.audit_every
+        self._write_through = settings.write_through
         self._max_deviation = settings.max_deviation
 
     def use(self, settings: Settings) -> None:
@@ -61,6 +62,7 @@ class Switches:
             thresholds=None,
             router=None,
             audit_every=None,
+            write_through=False,
             max_deviation=self.settings.max_deviation if mode == Mode.LENIENT.value else None,
             draft_tokens=self.settings.draft_tokens if names else None,
         )
@@ -87,6 +89,7 @@ class Switches:
                 thresholds=slim.thresholds if has_slim and _suits(slim.thresholds, mode) else None,
                 router=self._router if mode == Mode.TIERED.value else None,
                 audit_every=self._audit_every if mode in _TRUSTING_MODES else None,
+                write_through=self._write_through and mode in _TRUSTING_MODES,
                 max_deviation=max_deviation if mode in (*_LOSSY_MODES, _AUTO) else None,
                 drafter=drafting.drafter if drafts else "none",
                 draft=drafting.draft if drafts else None,

@@ -90,6 +90,12 @@ def add_settings(parser: argparse.ArgumentParser, *, verifier: str) -> None:
         "where a block reaches it anyway (tiered, viasd; default: 16)",
     )
     group.add_argument(
+        "--write-through",
+        action="store_true",
+        help="keep what the slim tier decided: it also writes the keys and values of the attention that it skips, and "
+        "no full pass computes these tokens again - faster, at some fidelity (tiered, viasd)",
+    )
+    group.add_argument(
         "--profile",
         metavar="PROFILE",
         default="auto",
@@ -256,6 +262,7 @@ def settings_from(args: argparse.Namespace) -> Settings:
         draft_tokens=args.draft_tokens,
         router=args.router,
         audit_every=args.audit_every,
+        write_through=args.write_through,
         n_ctx=args.n_ctx,
         threads=args.threads,
         placement=placement_from(args, VERIFIER),

@@ -43,6 +43,7 @@ def open_session(llm: Original, options: TierOptions, draft_model: Any) -> Sessi
         draft_tokens=options.draft_tokens,
         router=options.router,
         audit_every=options.audit_every,
+        write_through=options.write_through,
         n_ctx=llm._n_ctx,
         threads=llm.n_threads,
         placement=placement,

@@ -53,6 +53,7 @@ class Llama(Completions):
         draft_tokens: int | None = None,
         router: str | None = None,
         audit_every: int | str | None = None,
+        write_through: bool = False,
         draft_mask: str | None = None,
         mask: str | None = None,
         thresholds: str | None = None,
@@ -78,7 +79,7 @@ class Llama(Completions):
         drafter
             `auto` (the draft model if there is one), `lookup` (tokens that followed the same n-gram before), `self`,
             a chain like `lookup+model`, `none`, or a `Drafter` object, which no profile applies to.
-        mode, profile, max_deviation, draft_tokens, router, audit_every, draft_mask, mask, thresholds
+        mode, profile, max_deviation, draft_tokens, router, audit_every, write_through, draft_mask, mask, thresholds
             The fields of `Settings`. Mode `auto` stays lossless unless `max_deviation` is above 0.
         draft_n_gpu_layers, draft_n_threads
             GPU layers and threads of the draft model; by default the verifier's.
@@ -113,6 +114,7 @@ class Llama(Completions):
             draft_tokens=draft_tokens,
             router=router,
             audit_every=audit_every,
+            write_through=write_through,
             draft_mask=draft_mask,
             mask=mask,
             thresholds=thresholds,

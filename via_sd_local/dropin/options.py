@@ -20,6 +20,7 @@ class TierOptions:
     draft_tokens: int | None
     router: str | None
     audit_every: int | str | None
+    write_through: bool
     draft_mask: str | None
     mask: str | None
     thresholds: str | None

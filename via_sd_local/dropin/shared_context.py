@@ -88,7 +88,7 @@ class SharedContext:
         self.tokens.n_tokens = min(n, self.verifier.n_kv)
 
     def settle(self, n_text: int) -> None:
-        """End a generation: keep only cells that the full model computed, at most `n_text`, and show their tokens.
+        """End a generation: keep the cells that the full model alone computed, at most `n_text`, and show them.
 
         The cells may belong to another text than the last one published, if the generation decoded nothing.
         """
@@ -96,7 +96,7 @@ class SharedContext:
         if verifier.is_broken:
             self.forget()
             return
-        verifier.rewind(min(verifier.n_full, n_text))
+        verifier.rewind(min(verifier.n_exact, n_text))
         self.tokens.input_ids[: verifier.n_kv] = verifier.cells
         self.tokens.n_tokens = verifier.n_kv
 
@@ -155,7 +155,7 @@ class SharedContext:
         return LlamaState(
             scores=self.rows.array(tokens.n_tokens)[: tokens.n_tokens].copy(),
             input_ids=tokens.input_ids.copy(),
-            n_tokens=min(tokens.n_tokens, self.verifier.n_full),
+            n_tokens=min(tokens.n_tokens, self.verifier.n_exact),
             llama_state=bytes(memoryview(buffer)[:n_bytes]),
             llama_state_size=n_bytes,
             seed=seed,

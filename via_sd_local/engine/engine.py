@@ -251,7 +251,8 @@ class Engine(Generic[V]):
             budget, trust = DeviationBudget(self.policy.max_deviation), SlimTrust(self.policy.rule)
         budget.begin_answer()
         trust.relax()
-        passes = Passes(verifier, stats, paces[0].costs if paces else None, self.resume_choice)
+        learned = paces[0].costs if paces else None
+        passes = Passes(verifier, stats, learned, self.resume_choice, write_through=self.policy.write_through)
         drafters = self.drafters if self.policy.mode is not Mode.PLAIN else ()
         state = DecodingState(
             text=text,

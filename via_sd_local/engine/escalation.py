@@ -43,6 +43,7 @@ class Escalation:
         waiting = len(self._audit)
         self._make_room(waiting)
         audited = self._audited_rows(waiting)
+        self._state.passes.begin_at(len(self._state.text) - 1 + self._kept - audited)
         logits = self._state.passes.full(self._unseen, audited + len(self._draft.tokens) - self._kept + 1)
         report = self._audit.compare(logits[:audited], waiting - self._kept, self._state.end_tokens)
         tokens_taken_back = self._charge(report, waiting)
@@ -64,11 +65,15 @@ class Escalation:
         """Return how many of the newest waiting decisions the pass audits: the block's own, and as memory permits.
 
         An audit needs a row of logits for each token. A pass may have as many rows as one of mode `sd` has anyway, or
-        rows worth 0.25 % of the model's size.
+        rows worth 0.25 % of the model's size. Settled positions would be computed for the audit alone, so only the
+        former number of them is.
         """
-        verifier = self._state.passes.verifier
+        passes = self._state.passes
+        verifier = passes.verifier
         usual = max(self._state.policy.draft_tokens or 3, len(self._case.draft.tokens)) + 1
         affordable = verifier.n_bytes // 400 // (2 * 4 * verifier.n_vocab)
+        if passes.write_through and not passes.is_renewal_due:
+            affordable = 0
         spare = usual - (len(self._draft.tokens) - self._kept + 1)
         return min(waiting, max(self._kept, spare, affordable))
 

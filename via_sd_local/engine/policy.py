@@ -76,6 +76,9 @@ class Policy:
     second from measured pass costs. `rule` assigns draft tokens to regions. `audit_every` is the largest number of
     tokens that the slim verifier may decide before the full verifier audits them, or NEVER; emitted tokens are never
     withdrawn. `router` chooses the tier that sees a draft first, as far as the budget permits.
+    With `write_through`, slim passes also write the K/V of the attention sublayers that they skip, and what the slim
+    verifier decides stays decided: no later full pass computes it again, but for audits and after 64 such tokens. The
+    full model's own choices may drift because of it; no audit sees that, so it cannot be combined with a budget.
     `max_deviation` is the share of tokens that may differ from the full model's choice in a lossy mode, with two more
     tokens in any answer; the slim verifier decides unaudited only what it covers (`DeviationBudget`), and nothing at 0.
     None sets no limit.
@@ -87,8 +90,13 @@ class Policy:
     audit_every: int = AUDIT_EVERY
     max_deviation: float | None = None
     router: Router = Router.COST
+    write_through: bool = False
 
     def __post_init__(self) -> None:
+        if self.write_through and not self.mode.trusts_slim_tier:
+            raise ValueError(f"write_through is for the modes tiered and viasd; this is mode {self.mode.value!r}")
+        if self.write_through and self.max_deviation is not None:
+            raise ValueError(f"write_through has no budget; max_deviation is {self.max_deviation:g}")
         for name, value in (("draft_tokens", self.draft_tokens), ("audit_every", self.audit_every)):
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}; it must be at least 1")
@@ -106,6 +114,8 @@ class Policy:
         rule: Rule = PAPER_RULE,
         audit_every: int = AUDIT_EVERY,
         max_deviation: float | None = None,
+        *,
+        write_through: bool = False,
     ) -> Policy:
         """Return the policy of the paper: drafts of 5 tokens, the slim tier first, and no budget unless it is given."""
-        return cls(Mode.VIASD, draft_tokens or 5, rule, audit_every, max_deviation, Router.SLIM_FIRST)
+        return cls(Mode.VIASD, draft_tokens or 5, rule, audit_every, max_deviation, Router.SLIM_FIRST, write_through)

@@ -42,6 +42,7 @@ class Stats:
     in_flight: int = 0  # tokens emitted since the last full pass
     max_in_flight: int = 0
     regions: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("A", "B", "C", "bonus"), 0))
+    settled: int = 0  # tokens of the slim tier whose K/V stay in the cache (write-through)
     audits: int = 0  # full passes over decisions of the slim tier that could not wait: `audit_every`, or no credit
     # lossy modes: tokens that the full model saw, by region (C: it decided them itself)
     audited: dict[str, int] = field(default_factory=lambda: dict.fromkeys("ABC", 0))
@@ -210,6 +211,7 @@ class Stats:
             "audits": self.audits,
             "audited": dict(self.audited),
             "deviations": dict(self.deviations),
+            "settled": self.settled,
             "unaudited": self.unaudited + self.in_flight,
             "assumed_deviations": self.assumed_deviations + self.in_flight * self.assumed_rate,
             "lenient": self.lenient,

@@ -15,7 +15,7 @@ class EngineVerifier(Protocol):
     """A full tier and perhaps a slim tier over one KV cache; `tiers.verifier.Verifier` is the one on llama.cpp.
 
     The full tier has computed the positions below `n_full`, the slim tier those from `n_full` up to `n_kv`. Full logits
-    never depend on slim passes.
+    never depend on slim passes, unless positions were settled: those from `n_exact` up to `n_full`.
     """
 
     @property
@@ -64,6 +64,11 @@ class EngineVerifier(Protocol):
         ...
 
     @property
+    def n_exact(self) -> int:
+        """The number of positions that the full tier alone has computed; `n_full` unless positions were settled."""
+        ...
+
+    @property
     def n_kv(self) -> int:
         """The number of positions in the cache."""
         ...
@@ -83,8 +88,19 @@ class EngineVerifier(Protocol):
         """
         ...
 
-    def slim(self, tokens: Sequence[int], *, recorder: Recorder = ignore) -> Floats:
-        """Append tokens and run the slim tier; returns their logits, `[n, n_vocab]`, valid until the next pass."""
+    def slim(self, tokens: Sequence[int], *, write_through: bool = ..., recorder: Recorder = ignore) -> Floats:
+        """Append tokens and run the slim tier; returns their logits, `[n, n_vocab]`, valid until the next pass.
+
+        With `write_through`, the positions can be settled.
+        """
+        ...
+
+    def settle(self, n: int) -> None:
+        """Let the first `n` positions count as computed by the full tier."""
+        ...
+
+    def reopen(self, n: int) -> None:
+        """Make settled positions from `n` on pending again, so that the next full pass computes them."""
         ...
 
     def rewind(self, n: int, recorder: Recorder = ignore) -> None:

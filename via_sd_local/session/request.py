@@ -70,6 +70,7 @@ class ParsedSettings:
     draft_tokens: int | None
     router: Router
     audit_every: int
+    write_through: bool
     n_ctx: int | None
     threads: int | None
     check_memory: bool

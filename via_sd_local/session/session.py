@@ -234,9 +234,10 @@ def _engine(
     route = request.route
     length, every, budget = request.draft_tokens, request.audit_every, route.max_deviation
     if route.mode is Mode.VIASD:
-        policy = Policy.viasd(length, route.rule, every, budget)
+        policy = Policy.viasd(length, route.rule, every, budget, write_through=request.write_through)
     else:
-        policy = Policy(route.mode, length, route.rule, every, budget, request.router)
+        through = request.write_through and route.mode.trusts_slim_tier
+        policy = Policy(route.mode, length, route.rule, every, budget, request.router, through)
     is_automatic = policy.draft_tokens is None and bool(drafters) and verifier.can_rewind
     # on a device it is not certain that resuming pays: hidden states make a round trip
     may_resume = verifier.model.n_devices > 0 and verifier.why_no_resume is None

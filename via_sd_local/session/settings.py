@@ -58,6 +58,7 @@ class Settings:
     fingerprint), a file or a name, or None. `max_deviation`, a share of tokens, is the budget of the lossy
     modes. `router` (`slim-first`, `cost` or `full-first`) chooses the tier that sees a draft first in `tiered`, and
     `audit_every` is the largest number of tokens that the slim tier decides between two audits, or `never`.
+    `write_through` keeps the K/V of what the slim tier decided, at a loss of fidelity, instead of computing them again.
     `draft_mask` lists the layers that the verifier skips when it drafts for itself. `n_ctx` None is the smaller of 4096
     and the context that the model was trained for; `threads` None is `runtime.context.default_threads()`. The
     placements assign the verifier and the draft model to devices. `check_memory` refuses models that together need more
@@ -79,6 +80,7 @@ class Settings:
     draft_tokens: int | None = None
     router: str | None = None
     audit_every: int | str | None = None
+    write_through: bool = False
     n_ctx: int | None = None
     threads: int | None = None
     placement: Placement = DEFAULT
@@ -149,9 +151,18 @@ class Settings:
                 raise ValueError(f"router is {self.router!r}; it is one of {', '.join(ROUTERS)}")
             if mode is Mode.VIASD and self.router != Router.SLIM_FIRST.value:
                 raise ValueError(f"router is {self.router!r}; in mode 'viasd' the slim tier is always first")
-        for name, value in (("router", self.router), ("audit_every", self.audit_every)):
-            if value is not None and self.mode != AUTO.value and not mode.trusts_slim_tier:
+        for name, is_given in (
+            ("router", self.router is not None and self.mode != AUTO.value),
+            ("audit_every", self.audit_every is not None and self.mode != AUTO.value),
+            ("write_through", self.write_through),  # auto is lossy only with a budget
+        ):
+            if is_given and not mode.trusts_slim_tier:
                 raise ValueError(f"{name} is for the modes tiered and viasd; this is mode {self.mode!r}: leave it out")
+        if self.write_through and self.max_deviation is not None:
+            raise ValueError(
+                "write_through lets later choices of the full model drift, which no audit sees, and max_deviation is a "
+                "bound of all deviations; leave out one of the two"
+            )
         every = self.audit_every
         if not (every is None or every == "never" or (isinstance(every, int) and every >= 1)):
             raise ValueError(f"audit_every is {every!r}; it must be a number of tokens, at least 1, or never")
@@ -233,6 +244,7 @@ class Settings:
             draft_tokens=self.draft_tokens,
             router=Router.COST if self.router is None else Router(self.router),
             audit_every=self._audit_every,
+            write_through=self.write_through,
             n_ctx=self.n_ctx,
             threads=self.threads,
             check_memory=self.check_memory,

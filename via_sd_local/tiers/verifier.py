@@ -2,7 +2,7 @@
 
 Three watermarks describe its cache. Positions from `n_full` up to `n_kv` are pending: only the slim model has computed
 them, and the next full pass computes them again. Positions below `n_exact` were computed by the full model alone.
-Positions from `n_exact` up to `n_full` were settled after a slim pass that wrote the K/V of the skipped attention
+Positions from `n_exact` up to `n_full` were settled after slim passes that wrote the K/V of the skipped attention
 sublayers, too: later passes attend to this approximation. Unless positions are settled, `n_exact` equals `n_full`, and
 full logits never depend on slim passes.
 """
@@ -39,21 +39,19 @@ class Verifier(TokenCache):
         mask: LayerMask | None = None,
         n_threads: int | None = None,
         resume: bool = True,
-        write_through: bool = False,
         context: Context | None = None,
     ) -> None:
         """Open the context and try the mask; ValueError with llama.cpp's reason if it refuses the mask.
 
-        `resume=False` turns resuming off, for comparisons. With `write_through`, slim passes also write the K/V of the
-        attention sublayers that they skip, so that positions can be settled. `context` is an empty context to use in
-        place of a new one.
+        `resume=False` turns resuming off, for comparisons. `context` is an empty context to use in place of a new one.
         """
         super().__init__(model, n_ctx=n_ctx, n_threads=n_threads, context=context)
         self.mask = mask
-        self.write_through = write_through
         self.n_full = 0
         self.n_exact = 0
-        self._mask = mask.to_bytes(writes_kv=write_through) if mask else b""
+        self._n_written = 0  # positions below have K/V in every layer; at least n_full
+        self._mask = mask.to_bytes() if mask else b""
+        self._writing_mask = mask.to_bytes(writes_kv=True) if mask else b""
         self._inputs: list[Floats] = []  # hidden states that enter layer mask.first, for cells[n_full:]
         self._resume_mask = b""
         self._input_scale = np.float32(1)
@@ -163,19 +161,22 @@ class Verifier(TokenCache):
                 logits = self._decode([*pending, *tokens], rows, kind, recorder)
             is_exact = self.n_exact == self.n_full
             self.cells += [*pending, *tokens]
-            self.n_full = self.n_kv
+            self.n_full = self._n_written = self.n_kv
             if is_exact:
                 self.n_exact = self.n_full
         return logits
 
-    def slim(self, tokens: Sequence[int], *, recorder: Recorder = ignore) -> Floats:
+    def slim(self, tokens: Sequence[int], *, write_through: bool = False, recorder: Recorder = ignore) -> Floats:
         """Append tokens and run the slim model over them.
 
-        Returns their logits, `[len(tokens), n_vocab]`, valid until the next pass.
+        With `write_through`, the K/V of skipped attention sublayers are computed and written as well, so that the
+        positions can be settled. Returns the logits of the tokens, `[len(tokens), n_vocab]`, valid until the next pass.
         """
         assert self._mask, "a verifier without a mask has no slim tier"
         with self._changing():
-            logits = self._slim(tokens, len(tokens), recorder)
+            logits = self._slim(tokens, len(tokens), recorder, write_through=write_through)
+            if write_through and self._n_written == self.n_kv:
+                self._n_written += len(tokens)
             if self._resume_mask and len(self._inputs) == self.n_kv - self.n_full:
                 inputs = self.context.layer_input(len(tokens))
                 if inputs is not None:
@@ -183,9 +184,9 @@ class Verifier(TokenCache):
             self.cells += tokens
         return logits
 
-    def _slim(self, tokens: Sequence[int], rows: int, recorder: Recorder) -> Floats:
+    def _slim(self, tokens: Sequence[int], rows: int, recorder: Recorder, *, write_through: bool = False) -> Floats:
         """Run the slim model over tokens behind the cells, which the caller extends."""
-        with self.context.masked(self._mask):
+        with self.context.masked(self._writing_mask if write_through else self._mask):
             return self._decode(tokens, rows, "slim", recorder)
 
     #
@@ -196,11 +197,10 @@ class Verifier(TokenCache):
         """Let the first `n` positions count as computed, though the slim model computed the last of them.
 
         Their K/V in the skipped sublayers come from hidden states of the slim model, and all later logits depend on
-        them. Raises ValueError unless the slim passes write K/V through (`write_through`).
+        them. Raises ValueError for positions whose slim pass did not write K/V through.
         """
-        if not self.write_through:
-            raise ValueError("positions can be settled only if slim passes write K/V through (write_through)")
-        assert n <= self.n_kv
+        if n > self._n_written:
+            raise ValueError(f"position {n - 1} cannot be settled: no pass has written its K/V in every layer")
         if n > self.n_full:
             del self._inputs[: n - self.n_full]
             self.n_full = n
@@ -217,7 +217,7 @@ class Verifier(TokenCache):
         n_full = min(n, self.n_full)
         by_slim, inputs = self.cells[n_full:n], self._inputs[: n - n_full]
         super()._refill(n_full, recorder)
-        self.n_full = self.n_exact = n_full
+        self.n_full = self.n_exact = self._n_written = n_full
         if by_slim:
             self._slim(by_slim, 0, recorder)
             self.cells += by_slim
@@ -226,18 +226,19 @@ class Verifier(TokenCache):
     def rewind(self, n: int, recorder: Recorder = ignore) -> None:
         super().rewind(n, recorder)
         self.n_full, self.n_exact = min(self.n_full, n), min(self.n_exact, n)
+        self._n_written = min(self._n_written, n)
         del self._inputs[n - self.n_full :]
 
     def reset(self) -> None:
         super().reset()
         self.context.set_mask(b"")
-        self.n_full = self.n_exact = 0
+        self.n_full = self.n_exact = self._n_written = 0
         self._inputs.clear()
 
     def adopt(self, tokens: Sequence[int]) -> None:
         """Take over a cache that somebody else has filled with these tokens by full passes."""
         self.cells[:] = tokens
-        self.n_full = self.n_exact = len(tokens)
+        self.n_full = self.n_exact = self._n_written = len(tokens)
         self._inputs.clear()
         self._broken = False
 

@@ -143,7 +143,9 @@ class TieredDecoder(BlockDecoder):
             block.tokens.append(token)
             block.tiers.append(Tier.SLIM)
         state.drafting.observe("slim", draft, verdict.kept)
-        return self.settle(block)
+        self.settle(block)
+        state.passes.settle()
+        return block
 
     def _escalate(self, case: Case) -> Block:
         return self.settle(Escalation(self.state, self._audit, case).run())
