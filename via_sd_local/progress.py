@@ -91,14 +91,18 @@ class ByteBar:
 @contextmanager
 def byte_bar(total: int, text: str, shown: bool) -> Iterator[ByteBar]:
     """Show a bar over `total` bytes while the block runs, if `shown` and standard error is a terminal."""
+    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.table import Column
 
+    room = Column(no_wrap=True, overflow="ellipsis", max_width=max(Console(file=sys.stderr).width - 53, 1))
+    whole = Column(no_wrap=True)
     columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=24),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
+        TextColumn("{task.description}", markup=False, table_column=room),
+        BarColumn(bar_width=16, table_column=whole),
+        DownloadColumn(table_column=whole.copy()),
+        TransferSpeedColumn(table_column=whole.copy()),
+        TimeRemainingColumn(table_column=whole.copy()),
     )
     with _terminal_progress(columns, shown) as progress:
         yield ByteBar(progress, progress.add_task(visible(text), total=total))

@@ -14,7 +14,7 @@ import pulls
 import pytest
 from pulls import CONTENT, FILE, Index, files_in, hub_works, sha256
 
-from via_sd_local.catalog import download, puller, registry
+from via_sd_local.catalog import content, download, puller, registry
 from via_sd_local.errors import ModelError
 
 entry, index, models, no_network, use = pulls.entry, pulls.index, pulls.models, pulls.no_network, pulls.use
@@ -218,7 +218,7 @@ def test_old_leftovers_of_killed_pulls_are_removed_and_young_ones_are_not(models
     staging = models / ".downloads"
     (staging / "pip-old").mkdir(parents=True)
     (staging / "pip-young").mkdir()
-    long_ago = time.time() - 2 * download.LEFTOVERS_AGE
+    long_ago = time.time() - 2 * content.LEFTOVERS_AGE
     for name in ("old", "young"):
         (models / f".toy.gguf.1-{name}.part").write_bytes(b"x")
     for name in ("0.part", "1.part", "1.part.lock"):

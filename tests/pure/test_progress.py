@@ -82,3 +82,14 @@ def test_in_80_columns_the_times_are_whole_and_a_long_note_is_cut(monkeypatch: p
     assert re.match(r"search +\S+ 0:[0-9:]{5} [-0-9]:[-0-9:]{5} 1234 masks; best skips 44 %, agrees 92", last)
     assert last.endswith("…")
     assert len(last) <= 80
+
+
+def test_in_80_columns_a_byte_bar_is_one_line_and_a_long_name_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = on_terminal(monkeypatch)
+    monkeypatch.setenv("COLUMNS", "80")
+    with byte_bar(98_400_000, "writing SmolLM2-135M-Instruct.Q4_1.gguf", True) as bar:
+        bar.set(92_500_000)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
+    last = [line.strip() for line in re.split(r"[\r\n]", text) if line.strip()][-1]
+    assert re.match(r"writing SmolLM2-135M-Inst\S*… \S+.* 92.5/98.4 MB ", last)
+    assert len(last) <= 80

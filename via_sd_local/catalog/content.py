@@ -11,6 +11,7 @@ from ..errors import ModelError
 from ..progress import byte_bar
 
 CHUNK = 1 << 20
+LEFTOVERS_AGE = 86400.0  # seconds after which files that a killed process left are removed
 
 
 class WrongContentError(ModelError):

@@ -22,11 +22,10 @@ from ..errors import ModelError
 from ..files import replacing
 from ..progress import byte_bar
 from . import hub, transfer
-from .content import CHUNK, WrongContentError, chunks, file_sha256, require_space
+from .content import CHUNK, LEFTOVERS_AGE, WrongContentError, chunks, file_sha256, require_space
 from .registry import CatalogModel, HubSource, Source, WheelPart, WheelSource
 
-LEFTOVERS_AGE = 86400.0  # seconds after which files that a killed process left are removed
-PARTIAL_AGE = 30 * LEFTOVERS_AGE  # and after which a partial download is not continued
+PARTIAL_AGE = 30 * LEFTOVERS_AGE  # seconds after which a partial download is not continued
 WATCH_SECONDS = 0.2
 
 
@@ -111,7 +110,8 @@ def _growth_of(folder: Path, wheel: WheelPart, progress: bool) -> Iterator[None]
         def watch() -> None:
             while not done.wait(WATCH_SECONDS):
                 with suppress(OSError):  # files come and go
-                    bar.set(sum(path.stat().st_size for path in folder.rglob("*.whl")))
+                    # pip copies the wheel at the end, so for a moment there are two
+                    bar.set(max((path.stat().st_size for path in folder.rglob("*.whl")), default=0))
 
         watcher = threading.Thread(target=watch, daemon=True)
         watcher.start()

@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from ..errors import ModelError
-from .content import WrongContentError, file_sha256, require_space
+from .content import LEFTOVERS_AGE, WrongContentError, file_sha256, require_space
 from .hub import ANSWER_TIMEOUT, problem_with, progress_bars, require_answer
 from .registry import HubSource
 
+_MOST_BYTES = 50 * 1000**3  # that the hub sends over plain HTTP; larger files need the library's own protocol
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -137,13 +139,14 @@ def download_to_cache(source: HubSource, *, progress: bool) -> Path:
     remote = describe(source)
     repo = f"models--{source.repo.replace('/', '--')}"
     content = Path(constants.HF_HUB_CACHE) / repo / "blobs" / remote.etag
-    if not content.is_file():
+    if not content.is_file() and (remote.size or 0) <= _MOST_BYTES:
         content.parent.mkdir(parents=True, exist_ok=True)
         partial = content.with_name(f"{content.name}.incomplete")
         require_space(content.parent, (remote.size or 0) - (partial.stat().st_size if partial.is_file() else 0))
         download(source, remote, partial, content, progress=progress)
+        _clear(content)
     try:
-        with progress_bars(False):  # it only links the content to the revision
+        with progress_bars(progress and not content.is_file()):  # else it only links the content to the revision
             path = huggingface_hub.hf_hub_download(
                 source.repo,
                 source.file,
@@ -154,3 +157,11 @@ def download_to_cache(source: HubSource, *, progress: bool) -> Path:
     except Exception as error:  # see describe
         raise ModelError(problem_with(source, error)) from error
     return Path(path)
+
+
+def _clear(content: Path) -> None:
+    """Remove what killed downloads of this content by the hub's library left, under random names, a day ago or more."""
+    for path in content.parent.glob(f"{content.name}.*.incomplete"):
+        with suppress(OSError):
+            if path.stat().st_mtime < time.time() - LEFTOVERS_AGE:
+                path.unlink()

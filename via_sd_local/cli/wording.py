@@ -39,6 +39,7 @@ _NAMES = (
 _ANY_NAME = re.compile(rf"(?<![\w/.'\"-])({'|'.join(name for name in _NAMES if '_' in name)})(?![\w/'\"-]|\.\w)")
 _FIRST_WORD = re.compile(rf"^({'|'.join(_WORDS)})(?= is | has | are | and | item | names | '|: )")
 _IN_PARENTHESES = re.compile(rf"\(({'|'.join(_WORDS)})(?=\)|,)")
+_IN_A_LIST = re.compile(r"(?:(?<=and )|(?<=out )|(?<=, ))(minutes|evaluations)(?=,| are )")
 _CHOICE = re.compile(r"\b(mode|drafter) '([\w+]+)'")
 _OF_THE_DRAFT = "draft_placement: "
 
@@ -56,6 +57,7 @@ def as_typed(message: str, prefix: str = "") -> str:
         before = prefix if name in _PLACEMENT else ""
         return f"--{before}{_OTHER.get(name, name.replace('_', '-'))}"
 
+    message = _IN_A_LIST.sub(option, message)
     message = _CHOICE.sub(r"--\1 \2", message)
     message = _FIRST_WORD.sub(option, _ANY_NAME.sub(option, message))
     return _IN_PARENTHESES.sub(lambda match: f"({option(match)}", message)
