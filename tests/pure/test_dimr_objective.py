@@ -18,6 +18,7 @@ from via_sd_local.calibration.dimr.objective import (
     score,
     with_rest,
 )
+from via_sd_local.calibration.plan import PaperSearch, Plan
 from via_sd_local.calibration.top_logits import TopLogits
 from via_sd_local.engine.costs import Costs
 
@@ -207,3 +208,34 @@ def test_shares_outside_0_to_1_are_refused(name):
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
 def test_speed_is_positive_and_finite(skipped, first, slim, draft):
     assert 0 < expected_speed(FLAT, skipped=skipped, first=first, slim_agreement=slim, draft_agreement=draft) < 1e6
+
+
+def test_wider_margins_make_a_score_cost_less():
+    log_q, log_u = np.log([[0.5, 0.3, 0.2]]), np.log([[0.2, 0.5, 0.3]])
+    same = np.array([False])
+    strict, usual, lax = (score(log_q, log_u, same, alpha=a, beta=b) for a, b in ((0, 1), (0.3, 0.7), (0.6, 0.4)))
+    # without margins: sum of p max(0, log p/q) and of q max(0, log p/q)
+    expected = 0.5 * np.log(5 / 3) + 0.3 * np.log(1.5) + 0.3 * np.log(5 / 3) + 0.2 * np.log(1.5)
+    assert strict.relu == pytest.approx(expected)
+    assert strict.relu > usual.relu > lax.relu == 0
+    assert strict.kl == usual.kl == lax.kl
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"alpha": 1.0}, "alpha is 1.0; it must be a margin"),
+        ({"beta": 0.0}, "beta is 0.0; it must be a margin"),
+        ({"theta": 0}, "theta is 0; every theta-th"),
+        ({"acquisition": "pi"}, "acquisition is 'pi'; it is one of ei, gp-ucb"),
+    ],
+)
+def test_options_of_the_papers_search_are_checked(options, message):
+    with pytest.raises(ValueError, match=message):
+        PaperSearch(**options)
+
+
+def test_options_of_the_papers_search_are_refused_by_other_strategies():
+    with pytest.raises(ValueError, match="theta is an option of strategy 'paper'; this is strategy 'guided'"):
+        Plan("big", paper=PaperSearch(theta=3))
+    assert Plan("big", strategy="paper", paper=PaperSearch(theta=3)).paper.theta == 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from via_sd_local.calibration.dimr import guided
+from via_sd_local.calibration.dimr import guided, strategies
 from via_sd_local.calibration.dimr.guided import Guided
 from via_sd_local.calibration.dimr.objective import Score
 from via_sd_local.calibration.dimr.search import SearchBudget, SearchResult, make_strategy, search
@@ -13,6 +13,7 @@ from via_sd_local.calibration.dimr.space import FrontPoint, Space, Trial, front_
 from via_sd_local.calibration.dimr.speed import Shares, speed_worth
 from via_sd_local.calibration.dimr.strategies import Paper, Random
 from via_sd_local.calibration.dimr.surrogate import Surrogate
+from via_sd_local.calibration.plan import ACQUISITIONS, PaperSearch
 from via_sd_local.mask import LayerMask
 
 N_LAYER, PLANTED = 16, 14
@@ -194,6 +195,45 @@ def test_bayesian_proposals_are_better_than_random_ones():
         strategy.tell(mask, score)
         losses[i % 5 == 4].append(score.kl)
     assert np.mean(losses[True][5:]) < 0.5 * np.mean(losses[False])
+
+
+@pytest.mark.parametrize("acquisition", ACQUISITIONS)
+def test_every_theta_th_proposal_is_bayesian_by_either_acquisition(acquisition, monkeypatch):
+    toy, theta, asked = Toy(), 3, []
+    gains = strategies._gains
+    monkeypatch.setattr(strategies, "_gains", lambda *given: asked.append(given[3]) or gains(*given))
+    space = Space(N_LAYER, 12, 12)
+    strategy = Paper(space, objective="relu", worth=WORTH, theta=theta, acquisition=acquisition)
+    losses: dict[bool, list[float]] = {True: [], False: []}
+    for i in range(24):
+        mask = strategy.ask()
+        strategy.tell(mask, toy(mask))
+        losses[i % theta == theta - 1].append(toy(mask).relu)
+    assert asked == [acquisition] * 7  # one time there are too few trials for a fit
+    assert np.mean(losses[True][1:]) < np.mean(losses[False])
+
+
+def test_the_first_and_the_last_layer_can_be_kept():
+    ends = {0, 1, 30, 31}
+    options = PaperSearch(keep_ends=True, theta=6)
+    result = Toy().search("paper", 13, paper=options, skip_ratio=0.5)
+    assert not any(Space(N_LAYER, 1, 28).sublayers(trial.mask) & ends for trial in result.trials)
+    assert len(result.mask) == 16
+    assert any(Space(N_LAYER, 1, 28).sublayers(trial.mask) & ends for trial in Toy().search("random", 13).trials)
+    with pytest.raises(ValueError, match=r"masks would skip 30 to 30 sublayers; of 32, .* 4 kept"):
+        Toy().search("paper", 5, paper=options, skip_ratio=0.94)
+
+
+def test_the_cost_alone_decides_on_request():
+    """With a free skip ratio the worth decides, here the number of skipped sublayers; by cost, the cheapest mask."""
+    masks = {}
+    for by_cost in (False, True):
+        options = {"strategy": "paper", "objective": "relu", "paper": PaperSearch(by_cost=by_cost, theta=99)}
+        result = search(Toy(), N_LAYER, SearchBudget(40), worth=lambda mask, _: len(mask), **options)
+        masks[by_cost] = result.mask
+    assert len(masks[False]) == max(len(point.mask) for point in result.front)
+    assert result.score.relu == min(point.score.relu for point in result.front)
+    assert len(masks[True]) < len(masks[False])
 
 
 def test_a_small_space_is_exhausted_and_the_search_ends():

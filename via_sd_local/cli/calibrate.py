@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..calibration.plan import DEFAULT_MINUTES, STRATEGIES, Plan
+from ..calibration.plan import ACQUISITIONS, DEFAULT_MINUTES, DEFAULT_PAPER, STRATEGIES, PaperSearch, Plan
 from ..errors import ModelError
 from ..files import user_path
 from .completion import completes_models
@@ -59,6 +59,7 @@ def add_parser(commands: Commands) -> None:
         help="guided: measure the sublayers one by one, then add them greedily, then exchange them (default); paper: "
         "random masks with Bayesian proposals; random: random masks, for comparison",
     )
+    add_paper(parser)
     search.add_argument(
         "--minutes",
         metavar="N",
@@ -78,6 +79,45 @@ def add_parser(commands: Commands) -> None:
     parser.set_defaults(command=run)
 
 
+def add_paper(parser: argparse.ArgumentParser) -> None:
+    """Add the options of strategy `paper`."""
+    default = DEFAULT_PAPER
+    group = parser.add_argument_group("search by --strategy paper")
+    group.add_argument(
+        "--alpha",
+        metavar="A",
+        type=float,
+        default=default.alpha,
+        help="margin of the KL cost, from 0 (none) to below 1 (default: %(default)s)",
+    )
+    group.add_argument(
+        "--beta",
+        metavar="B",
+        type=float,
+        default=default.beta,
+        help="margin of the KL cost, from above 0 to 1 (none) (default: %(default)s)",
+    )
+    group.add_argument(
+        "--theta",
+        metavar="N",
+        type=int,
+        default=default.theta,
+        help="every N-th mask comes from Bayesian optimisation, the others are random (default: %(default)s)",
+    )
+    group.add_argument(
+        "--acquisition",
+        choices=ACQUISITIONS,
+        default=default.acquisition,
+        help="acquisition function of Bayesian optimisation: expected improvement, or GP-UCB (default: %(default)s)",
+    )
+    group.add_argument("--keep-ends", action="store_true", help="never skip the first or the last layer")
+    group.add_argument(
+        "--by-cost",
+        action="store_true",
+        help="minimise the KL cost also without --skip-ratio (default there: maximise the predicted speed)",
+    )
+
+
 def run(args: argparse.Namespace) -> int:
     """Calibrate, write the profile and its pictures, and print the results."""
     plan = Plan(
@@ -85,6 +125,7 @@ def run(args: argparse.Namespace) -> int:
         draft=args.draft,
         text=args.text,
         strategy=args.strategy,
+        paper=PaperSearch(args.alpha, args.beta, args.theta, args.acquisition, args.keep_ends, args.by_cost),
         minutes=args.minutes,
         evaluations=args.evaluations,
         skip_ratio=args.skip_ratio,

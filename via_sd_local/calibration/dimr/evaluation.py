@@ -21,7 +21,7 @@ from ...sampling.distribution import TokenIds, log_softmax
 from ..top_logits import TopLogits
 from .answers import RecordedAnswer
 from .blocks import BlockContext, State, TextBlock, cut
-from .objective import Score, score, with_rest
+from .objective import ALPHA, BETA, Score, score, with_rest
 
 DEFAULT_BLOCK = 6  # tokens
 QUICK_TEXTS = 5  # answers that a quick score reads, evenly spaced among all
@@ -61,13 +61,19 @@ class Evaluator:
         *,
         block: int = DEFAULT_BLOCK,
         n_threads: int | None = None,
+        alpha: float = ALPHA,
+        beta: float = BETA,
     ) -> None:
-        """Compute the full model's K/V and distributions; ValueError for no answers or a block outside 1 to 64."""
+        """Compute the full model's K/V and distributions; ValueError for no answers or a block outside 1 to 64.
+
+        `alpha` and `beta` are the margins of the paper's KL cost in scores.
+        """
         if not answers:
             raise ValueError("there are no answers to evaluate masks on; give at least one prompt")
         if not 1 <= block <= 64:
             raise ValueError(f"block is {block}; blocks have 1 to 64 tokens")
         self.model = model
+        self._margins = {"alpha": alpha, "beta": beta}
         self.tokens: TokenIds = np.concatenate([np.array(answer.tokens, np.int32) for answer in answers])
         self.starts = np.cumsum([0, *(len(answer.tokens) for answer in answers)])[:-1].tolist()
         plans = [cut(len(answer.prompt_tokens) - 1, len(answer.tokens), block) for answer in answers]
@@ -126,7 +132,7 @@ class Evaluator:
                 best[row] = logits.argmax()
                 log_u[row] = log_softmax(logits, full.ids[row])
                 row += 1
-        return score(with_rest(full.log_probs), with_rest(log_u), best == full.best)
+        return score(with_rest(full.log_probs), with_rest(log_u), best == full.best, **self._margins)
 
     #
     # passes

@@ -55,12 +55,17 @@ class Score:
         return score
 
 
-def score(log_q: Floats, log_u: Floats, same: npt.NDArray[np.bool_]) -> Score:
-    """Score u against q, from log-probabilities `[n, m]`; `same` `[n]` tells where their best tokens agree."""
+def score(
+    log_q: Floats, log_u: Floats, same: npt.NDArray[np.bool_], *, alpha: float = ALPHA, beta: float = BETA
+) -> Score:
+    """Score u against q, from log-probabilities `[n, m]`; `same` `[n]` tells where their best tokens agree.
+
+    `alpha` and `beta` are the margins of `relaxed_cost`.
+    """
     return Score(
         kl=float(kl(log_q, log_u).mean()),
-        relu=float(relaxed_cost(log_q, log_u).mean()),
-        softplus=float(relaxed_cost(log_q, log_u, phi="softplus").mean()),
+        relu=float(relaxed_cost(log_q, log_u, alpha=alpha, beta=beta).mean()),
+        softplus=float(relaxed_cost(log_q, log_u, alpha=alpha, beta=beta, phi="softplus").mean()),
         agreement=float(same.mean()),
         tokens=len(log_q),
     )

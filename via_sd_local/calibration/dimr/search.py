@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from ...mask import LayerMask
-from ..plan import STRATEGIES, Strategy
+from ..plan import DEFAULT_PAPER, STRATEGIES, PaperSearch, Strategy
 from .guided import Guided
 from .objective import OBJECTIVES, Objective, Score
 from .space import FrontPoint, Space, Trial, front_of
@@ -87,6 +87,7 @@ def search(
     strategy: Strategy = "guided",
     skip_ratio: float | None = None,
     objective: Objective = "kl",
+    paper: PaperSearch = DEFAULT_PAPER,
     seed: int = 0,
     log: Path | None = None,
     about: Mapping[str, Any] | None = None,
@@ -96,16 +97,22 @@ def search(
     """Find the mask with the highest worth among those with the least loss for their number of skipped sublayers.
 
     `score` evaluates a mask and raises ValueError if it is rejected (`Evaluator.score`); `quick_score` does so on a
-    part of the text, in a share `quick_cost` of the time, where a strategy needs no more. `objective` is the loss. The
-    same seed, worths and budget in evaluations give the same mask. With `log`, a search that was killed continues where
-    it stopped; `about` names what the scores depend on (model, text) and must not change. Ctrl-C ends the search with
-    the best mask so far. Raises ValueError if the budget ends before a mask of the space was scored.
+    part of the text, in a share `quick_cost` of the time, where a strategy needs no more. `objective` is the loss, and
+    `paper` holds the options of strategy `paper`, whose margins are the evaluator's. The same seed, worths and
+    budget in evaluations give the same mask. With `log`, a search that was killed continues where it stopped; `about`
+    names what the scores depend on (model, text) and must not change. Ctrl-C ends the search with the best mask so far.
+    Raises ValueError if the budget ends before a mask of the space was scored.
     """
     if strategy not in STRATEGIES:
         raise ValueError(f"strategy is {strategy!r}; it is one of {', '.join(STRATEGIES)}")
     if objective not in OBJECTIVES:
         raise ValueError(f"objective is {objective!r}; it is one of {', '.join(OBJECTIVES)}")
-    space = Space.of(n_layer, skip_ratio)
+    space = Space.of(n_layer, skip_ratio, keep_ends=paper.keep_ends)
+    if paper.by_cost:
+
+        def worth(_mask: LayerMask, score: Score) -> float:
+            return -score.loss(objective)
+
     facts = {
         "strategy": strategy,
         "seed": seed,
@@ -115,6 +122,7 @@ def search(
         "evaluations": budget.evaluations,
         "minutes": None if budget.evaluations else budget.minutes,
         **({"quick": True} if quick_score is not None else {}),
+        **({"paper": asdict(paper)} if paper != DEFAULT_PAPER else {}),
         **(about or {}),
     }
     trial_log = TrialLog(log, facts, n_layer) if log is not None else None
@@ -124,7 +132,14 @@ def search(
         with threadpool_limits(1, user_api="blas"):  # a strategy's matrices are small
             run.go(
                 lambda plan: make_strategy(
-                    strategy, space, seed=seed, objective=objective, worth=worth, plan=plan, quick_cost=cost
+                    strategy,
+                    space,
+                    seed=seed,
+                    objective=objective,
+                    worth=worth,
+                    plan=plan,
+                    quick_cost=cost,
+                    paper=paper,
                 )
             )
     finally:
@@ -160,12 +175,20 @@ def make_strategy(
     worth: Worth,
     plan: int,
     quick_cost: float = 1.0,
+    paper: PaperSearch = DEFAULT_PAPER,
 ) -> MaskProposer:
     """Create a strategy by name; `plan` is the expected number of evaluations, `quick_cost` that of a quick score."""
     if name == "random":
         return Random(space, seed=seed)
     if name == "paper":
-        return Paper(space, seed=seed, objective=objective, worth=worth)
+        return Paper(
+            space,
+            seed=seed,
+            objective=objective,
+            worth=worth,
+            theta=paper.theta,
+            acquisition=paper.acquisition,
+        )
     return Guided(space, seed=seed, objective=objective, worth=worth, evaluations=plan, quick_cost=quick_cost)
 
 

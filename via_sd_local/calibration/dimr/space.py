@@ -37,31 +37,40 @@ class FrontPoint:
 class Space:
     """Masks of a model with `n_layer` layers that skip from `least` to `most` sublayers.
 
-    Sublayers are numbered 2 · layer for the attention and 2 · layer + 1 for the FFN of a layer.
+    Sublayers are numbered 2 · layer for the attention and 2 · layer + 1 for the FFN of a layer. With `keep_ends`, no
+    mask skips a sublayer of the first or the last layer.
     """
 
     n_layer: int
     least: int
     most: int
+    keep_ends: bool = False
 
     def __post_init__(self) -> None:
-        if not 1 <= self.least <= self.most < 2 * self.n_layer:
+        n = len(self.skippable)
+        if not 1 <= self.least <= self.most < 2 * self.n_layer or self.most > n:
             raise ValueError(
                 f"masks would skip {self.least} to {self.most} sublayers; of {2 * self.n_layer}, at least one is to be "
-                "skipped and one kept"
+                f"skipped and {2 * self.n_layer - n if self.keep_ends else 'one'} kept"
             )
 
+    @property
+    def skippable(self) -> range:
+        """The sublayers that a mask may skip."""
+        return range(2, 2 * self.n_layer - 2) if self.keep_ends else range(2 * self.n_layer)
+
     @classmethod
-    def of(cls, n_layer: int, skip_ratio: float | None = None) -> Space:
+    def of(cls, n_layer: int, skip_ratio: float | None = None, *, keep_ends: bool = False) -> Space:
         """Return the space of RATIOS, or of the count nearest to `skip_ratio`; ValueError for one outside (0, 1)."""
         n = 2 * n_layer
         if skip_ratio is None:
             least = max(1, math.ceil(RATIOS[0] * n))
-            return cls(n_layer, least, max(least, math.floor(RATIOS[1] * n)))
+            most = max(least, math.floor(RATIOS[1] * n))
+            return cls(n_layer, least, min(most, n - 4) if keep_ends else most, keep_ends)
         if not 0 < skip_ratio < 1:
             raise ValueError(f"skip_ratio is {skip_ratio}; it is a share of all sublayers, above 0 and below 1")
         count = min(max(1, round(skip_ratio * n)), n - 1)
-        return cls(n_layer, count, count)
+        return cls(n_layer, count, count, keep_ends)
 
     @property
     def size(self) -> int:
@@ -87,13 +96,13 @@ class Space:
         return rows
 
     def holds(self, mask: LayerMask) -> bool:
-        """Tell whether a mask skips from `least` to `most` sublayers."""
-        return self.least <= len(mask) <= self.most
+        """Tell whether a mask skips from `least` to `most` sublayers, and none that must be kept."""
+        return self.least <= len(mask) <= self.most and self.sublayers(mask).issubset(self.skippable)
 
     def draw(self, rng: np.random.Generator) -> LayerMask:
         """Draw a random mask: first the number of sublayers, uniformly, and then the sublayers."""
         count = rng.integers(self.least, self.most + 1)
-        return self.mask(rng.choice(self.size, count, replace=False))
+        return self.mask(rng.choice(self.skippable, count, replace=False))
 
     def draw_new(self, rng: np.random.Generator, known: Collection[LayerMask]) -> LayerMask | None:
         """Draw a mask that is not in `known`; None after 50 failures, as in a small space."""

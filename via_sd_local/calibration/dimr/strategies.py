@@ -13,6 +13,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 
 from ...mask import LayerMask
+from ..plan import Acquisition
 from .objective import Objective, Score
 from .space import Space
 from .surrogate import Doubles
@@ -20,6 +21,7 @@ from .surrogate import Doubles
 _FEWEST = 5  # trials before the first fit
 _OBSERVED = 120  # trials in a fit: half of them the best, half the latest
 _CANDIDATES = 500  # of each kind
+_KAPPA = 1.96  # standard deviations of the confidence bound
 
 Worth: TypeAlias = Callable[[LayerMask, Score], float]  # higher is better, e.g. expected tokens per second
 
@@ -67,18 +69,28 @@ class Paper:
 
     A Gaussian process (scikit-optimize) over the vectors of skipped sublayers is fitted to at most 120 trials, so that
     a proposal takes half a second however long the search lasts. Among random masks and neighbours of the best ones, it
-    proposes the mask with the largest expected improvement. The search minimises the loss if the number of skipped
-    sublayers is fixed, and otherwise the negative worth, because the least loss would always skip the fewest.
+    proposes the mask with the largest expected improvement, or, with acquisition `gp-ucb`, with the lowest confidence
+    bound of the loss, which is GP-UCB (Srinivas et al., 2010) for a minimum. The search minimises the loss if the
+    number of skipped sublayers is fixed, and otherwise the negative worth, because the least loss would always skip the
+    fewest.
     """
 
     name = "paper"
     quick = False
 
     def __init__(
-        self, space: Space, *, seed: int = 0, objective: Objective = "relu", worth: Worth, theta: int = 5
+        self,
+        space: Space,
+        *,
+        seed: int = 0,
+        objective: Objective = "relu",
+        worth: Worth,
+        theta: int = 5,
+        acquisition: Acquisition = "ei",
     ) -> None:
         if theta < 1:
             raise ValueError(f"theta is {theta}; every theta-th proposal is Bayesian, so it must be at least 1")
+        self._acquisition = acquisition
         self._space, self._seed, self._objective, self._worth, self._theta = space, seed, objective, worth, theta
         self._known: set[LayerMask] = set()
         self._trials: list[tuple[LayerMask, float]] = []
@@ -101,7 +113,7 @@ class Paper:
             self._trials.append((mask, loss))
 
     def _improve(self, rng: np.random.Generator) -> LayerMask | None:
-        """Return the candidate with the largest expected improvement; None if no candidate is new."""
+        """Return the best candidate by the acquisition function; None if no candidate is new."""
         best = sorted(self._trials, key=lambda trial: trial[1])
         observed = dict([*best[: _OBSERVED // 2], *self._trials[-(_OBSERVED // 2) :]])
         candidates = [self._space.draw(rng) for _ in range(_CANDIDATES)]
@@ -109,30 +121,26 @@ class Paper:
         candidates = [mask for mask in dict.fromkeys(candidates) if mask not in self._known]
         if not candidates:
             return None
-        gains = _expected_improvement(
-            self._space.bits(list(observed)), np.array(list(observed.values())), self._space.bits(candidates)
-        )
+        losses = np.array(list(observed.values()))
+        gains = _gains(self._space.bits(list(observed)), losses, self._space.bits(candidates), self._acquisition)
         return candidates[int(gains.argmax())]
 
     def _neighbour(self, mask: LayerMask, rng: np.random.Generator) -> LayerMask:
         """Return the mask with one to four sublayers changed, and then with a number of them that the space allows."""
         space = self._space
         chosen = space.sublayers(mask)
-        chosen ^= set(rng.choice(space.size, min(int(rng.integers(1, 5)), space.size), replace=False).tolist())
+        allowed = space.skippable
+        chosen ^= set(rng.choice(allowed, min(int(rng.integers(1, 5)), len(allowed)), replace=False).tolist())
         while len(chosen) > space.most:
             chosen.remove(int(rng.choice(sorted(chosen))))
         while len(chosen) < space.least:
-            chosen.add(int(rng.choice(sorted(set(range(space.size)) - chosen))))
+            chosen.add(int(rng.choice(sorted(set(allowed) - chosen))))
         return space.mask(chosen)
 
 
-def _expected_improvement(
-    bits: Doubles,
-    losses: Doubles,
-    candidates: Doubles,
-) -> Doubles:
-    """Return the expected improvement of each candidate over the best loss, `[len(candidates)]`."""
-    from skopt.acquisition import gaussian_ei  # takes a second to import
+def _gains(bits: Doubles, losses: Doubles, candidates: Doubles, acquisition: Acquisition) -> Doubles:
+    """Return the acquisition function of each candidate, higher is better, `[len(candidates)]`."""
+    from skopt.acquisition import gaussian_ei, gaussian_lcb  # takes a second to import
     from skopt.learning import GaussianProcessRegressor
     from skopt.learning.gaussian_process.kernels import ConstantKernel, Matern
     from threadpoolctl import threadpool_limits  # scikit-learn's own dependency
@@ -144,5 +152,9 @@ def _expected_improvement(
     with warnings.catch_warnings(), threadpool_limits(1, user_api="blas"):
         warnings.simplefilter("ignore")  # a hyperparameter at its bound is no fault here
         process.fit(bits, losses)
-        gains: Doubles = gaussian_ei(candidates, process, y_opt=losses.min())
+        gains: Doubles
+        if acquisition == "gp-ucb":
+            gains = -gaussian_lcb(candidates, process, kappa=_KAPPA)
+        else:
+            gains = gaussian_ei(candidates, process, y_opt=losses.min())
     return gains

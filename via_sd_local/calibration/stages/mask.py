@@ -19,7 +19,7 @@ from ..dimr.search import SearchBudget, SearchProgress, SearchResult, search
 from ..dimr.speed import Shares, speed_worth
 from ..dimr.strategies import Worth
 from ..finalists import fastest_finalist
-from ..plan import Plan
+from ..plan import DEFAULT_PAPER, Plan
 from ..top_logits import TopLogits
 from ..workbench import Workbench
 from .costs import measure_costs
@@ -48,12 +48,15 @@ def find_mask(bench: Workbench, answers: list[RecordedAnswer]) -> MaskResult:
     beginnings = [replace(answer, tokens=answer.tokens[:_TOKENS]) for answer in answers]
     draft = _draft_rows(bench, answers)
     shares = Shares.of(bench.model.path)
-    with closing(Evaluator(bench.model, beginnings, n_threads=bench.threads)) as evaluator:
+    paper = bench.plan.paper
+    with closing(
+        Evaluator(bench.model, beginnings, n_threads=bench.threads, alpha=paper.alpha, beta=paper.beta)
+    ) as evaluator:
         agreements = {} if draft is None else {"draft_agreement": agreement(draft, evaluator.full)}
         worth = speed_worth(shares, costs, **agreements)
         result = _search(bench, evaluator, worth)
         mask = result.mask
-        if draft is not None and bench.plan.skip_ratio is None:
+        if draft is not None and bench.plan.skip_ratio is None and not paper.by_cost:
             front = sorted(result.front, key=lambda point: -worth(point.mask, point.score))[:_FINALISTS]
             bench.bars.stage("finalists", len(front))
             mask = fastest_finalist(front, beginnings, evaluator, draft, costs, shares, bench.bars.step)
@@ -89,7 +92,15 @@ def _search(bench: Workbench, evaluator: Evaluator, worth: Worth) -> SearchResul
     plan, bars = bench.plan, bench.bars
     objective = _OBJECTIVES[plan.strategy]
     budget = _budget(plan)
-    facts = [plan.strategy, objective, plan.seed, plan.skip_ratio, plan.evaluations, plan.minutes_of_search]
+    facts: list[object] = [
+        plan.strategy,
+        objective,
+        plan.seed,
+        plan.skip_ratio,
+        plan.evaluations,
+        plan.minutes_of_search,
+    ]
+    facts += [repr(plan.paper)] if plan.paper != DEFAULT_PAPER else []
     name = f"search-{hashlib.sha256(repr(facts).encode()).hexdigest()[:12]}.jsonl"
     bars.stage("search", budget.evaluations or 60 * plan.minutes_of_search, "Ctrl-C ends it early")
     result = search(
@@ -102,6 +113,7 @@ def _search(bench: Workbench, evaluator: Evaluator, worth: Worth) -> SearchResul
         strategy=plan.strategy,
         skip_ratio=plan.skip_ratio,
         objective=objective,
+        paper=plan.paper,
         seed=plan.seed,
         log=bench.work.log(name),
         progress=lambda progress: _show(progress, bars),
