@@ -4,9 +4,10 @@
     python bench/modes.py --verifier V --draft D [--mask M] [--configs plain sd sd:3 sd:7 tiered:joint:0.5,0.5 …]
 
 A configuration is a mode, optionally followed by a fixed draft length, a rule, or both: `sd`, `sd:7`,
-`tiered:ratio:0.7,0.28`, `tiered:4:joint:0.4,0.4`; a suffix `@0.05` sets the deviation budget. Caches are emptied before
-every run, and prefill is excluded. Agreement is the share of emitted tokens that are the full model's own choice, by
-teacher forcing; `plain` stays below 1 because batches of other shapes round differently.
+`tiered:ratio:0.7,0.28`, `tiered:4:joint:0.4,0.4`, `viasd`; a suffix `@0.05` sets the deviation budget, as in
+`lenient@0.05`. Caches are emptied before every run, and prefill is excluded. Agreement is the share of emitted tokens
+that are the full model's own choice, by teacher forcing; `plain` stays below 1 because batches of other shapes round
+differently.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from prompts import tasks
 
 from via_sd_local.catalog.lookup import resolve
 from via_sd_local.engine.engine import Engine
-from via_sd_local.engine.gate import DEFAULT_RULE, Rule
+from via_sd_local.engine.gate import DEFAULT_RULE, PAPER_RULE, Rule
 from via_sd_local.engine.measure import measure
 from via_sd_local.engine.policy import Mode, Policy
 from via_sd_local.engine.stats import Stats
@@ -46,6 +47,9 @@ def policy_of(config: str) -> Policy:
         rest.partition(":") if rest[:1].isdigit() and "," not in rest.partition(":")[0] else ("", "", rest)
     )
     deviation = float(budget) if budget else None
+    if Mode(mode) is Mode.VIASD:
+        rule_of = Rule.parse(rule) if rule else PAPER_RULE
+        return Policy.viasd(int(length) if length else None, rule_of, max_deviation=deviation)
     rule_of = Rule.parse(rule) if rule else DEFAULT_RULE
     return Policy(Mode(mode), int(length) if length else None, rule_of, max_deviation=deviation)
 
