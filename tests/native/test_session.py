@@ -170,3 +170,13 @@ def test_a_mask_is_fitted_to_the_layers_that_llama_cpp_counts() -> None:
     assert fitted(LayerMask.parse("1,f6", 8), model) == LayerMask.parse("1,f6", 7)
     with pytest.raises(ValueError, match="layer 7; the model's layers are 0 to 6"):
         fitted(LayerMask.parse("7", 8), model)
+
+
+def test_what_may_take_seconds_is_told_before_it_is_done(paths: list[str], keep: Callable[[Any], Any]) -> None:
+    said: list[str] = []
+    session = keep(Session(settings(paths), on_stage=said.append))
+    assert said == ["loading verifier.gguf"]
+    session.switch(replace(session.settings, draft=paths[1], mode="sd", draft_tokens=None))
+    assert said[1:] == ["loading draft.gguf", "measuring how long passes take"]
+    session.switch(replace(session.settings, draft=None, drafter="none", mode="plain"))
+    assert len(said) == 3
