@@ -123,7 +123,7 @@ class Escalation:
         state, draft, kept = self._state, self._draft, self._kept
         if kept and draft.tokens[kept - 1] in state.end_tokens:
             state.drafting.observe("slim", draft, kept)
-            return Block(draft.tokens[:kept], [Tier.DRAFT] * (kept - 1) + [Tier.FULL], logits[row - kept :])
+            return Block(draft.tokens[:kept], [Tier.DRAFT] * (kept - 1) + [Tier.FULL], logits[row - kept :], kept)
         rest, proposals = draft.tokens[kept:], draft.proposals[kept:]
         decided = verify_leniently(state, rest, proposals, logits[row:])
         accepted = kept + common_prefix(decided.tokens, rest)
