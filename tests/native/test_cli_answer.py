@@ -89,9 +89,9 @@ def test_the_json_object_has_these_keys_and_no_others(mode: str, answer: Run) ->
         *("rejection_rate", "acceptance_length", "passes", "prefill_seconds", "first_token_seconds", "seconds"),
         *("tokens_per_second", "overhead_seconds", "blocks", "draft_prefill_tokens"),
         *("audits", "audited", "deviations", "deviation", "overshoot", "tightened", "max_in_flight"),
-        *("unaudited", "assumed_deviations", "drafting_off"),
+        *("unaudited", "assumed_deviations", "drafting_off", "lenient", "lenient_deviation", "slim_deviation"),
         *("draft_lengths", "accepted_lengths", "acceptance_by_position", "drafters", "drafter_failed", "pace"),
-        "draft_prefill_tokens",
+        "settled",
     }
     assert set(stats["regions"]) == {"A", "B", "C", "bonus"}
     assert set(stats["pace"]) == {"off", "probes", "slim_first", "full_first"}
@@ -312,7 +312,9 @@ def test_a_budget_makes_tiered_stricter(answer: Run, files: Path) -> None:
     options = ("--draft", files / "llama.gguf", "--mode", "tiered", "--mask", "2-3", "--thresholds", "0,0", "--json")
     lax = answer(*options, max_tokens=200).json["stats"]
     strict = answer(*options, "--max-deviation", "0.01", max_tokens=200).json["stats"]
-    nothing = answer(*options, "--max-deviation", "0", max_tokens=200).json["stats"]
+    result = answer(*options, "--max-deviation", "0", max_tokens=200)
+    assert result.err == "warning: the slim tier was never asked: its deviations would overdraw the budget\n"
+    nothing = json.loads(result.out)["stats"]
     assert (nothing["passes"]["slim"]["calls"], nothing["deviation"]) == (0, 0)
     assert lax["tightened"] == 0 < strict["tightened"]
     assert strict["passes"]["slim"]["calls"] < lax["passes"]["slim"]["calls"]
