@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/installed
 
-.PHONY: chat install test test-fast lint check clean
+.PHONY: chat install test test-fast test-clients lint check clean
 
 chat: install
 	@if [ -n "$$PROMPT" ]; then printf '%s' "$$PROMPT" | $(BIN)/python -m via_sd_local.chat $(ARGS); \
@@ -37,6 +37,10 @@ $(VENV)/dependencies: pyproject.toml
 	@$(BIN)/python scripts/dependencies.py > $(VENV)/requirements.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --requirement $(VENV)/requirements.txt
 	@touch $@
+
+# fetches the libraries (about 500 MB) into build/ the first time
+test-clients: install
+	$(BIN)/python -m pytest -m clients tests/clients $(ARGS)
 
 lint: install
 	$(BIN)/ruff check .

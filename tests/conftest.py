@@ -83,7 +83,7 @@ def experience_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-RINGS = ("pure", "engine", "native", "model", "packaging")
+RINGS = ("pure", "engine", "native", "model", "packaging", "clients")
 TINY_MODELS = {"tiny_model", "context", "verifier"}
 REAL_MODELS = {"smollm2", "smollm2_path", "gemma", "gemma_path"}
 FAST_RINGS = "pure or engine"  # as in the Makefile
