@@ -81,10 +81,14 @@ def test_ctrl_c_discards_a_line_that_was_being_typed(start: Start) -> None:
     terminal.send("half a mess")
     terminal.wait_for("half a mess")
     terminal.press_ctrl_c()
+    terminal.wait_for("> half a mess^C")
     terminal.wait_for_prompt()
     assert AGAIN not in terminal.text
     terminal.press_ctrl_c()
     terminal.wait_for(AGAIN)
+    terminal.wait_for_prompt()
+    terminal.send(UP)  # it is not lost
+    terminal.wait_for("> half a mess", 2)
 
 
 def test_a_question_is_answered_and_the_status_line_follows(start: Start) -> None:
@@ -145,6 +149,41 @@ def test_where_pastes_are_marked_two_quick_lines_are_two_messages(start: Start) 
     terminal.wait_for("refused: forbidden two")
     terminal.wait_for_prompt()
     assert "one / forbidden" not in terminal.text
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_a_paste_that_is_taller_than_the_window_is_in_the_scrollback(end: str, start: Start) -> None:
+    terminal = start(columns=100, lines=24)
+    lines = [f"forbidden {number} " + "word " * 10 + "end" for number in range(50)]
+    terminal.send("\x1b[200~" + "\n".join(lines) + f"{end}\x1b[201~")
+    terminal.wait_for(f"forbidden 49 {'word ' * 10}end")
+    terminal.send("\r")
+    terminal.wait_for("refused: ")
+    terminal.wait_for_prompt()
+    rows = terminal.all_rows
+    at = rows.index(f"> {lines[0]}")
+    assert rows[at + 1 : at + 50] == [f"  {line}" for line in lines[1:]]
+
+
+def test_in_a_dumb_terminal_a_line_can_be_long_and_edited(start: Start) -> None:
+    terminal = start(env={"TERM": "dumb"})
+    terminal.send("forbidden " + "x" * 6000 + "end\r")
+    terminal.wait(lambda: terminal.text.replace("\n", "").count("x" * 6000 + "end") == 2, "the line and the refusal")
+    terminal.wait_for_prompt()
+    terminal.send("forbidden wrond\x7fg wordx\x17ä\x7fone two\r")
+    terminal.wait_for("refused: forbidden wrong one two")
+    assert "> forbidden wrong one two" in terminal.rows
+    terminal.wait_for_prompt()
+    terminal.send("gone\x15forbidden all\r")
+    terminal.wait_for("refused: forbidden all")
+    terminal.wait_for_prompt()
+    terminal.send("half")
+    terminal.wait_for("> half")
+    terminal.press_ctrl_c()
+    terminal.wait_for("half^C")
+    terminal.wait_for_prompt()
+    assert AGAIN not in terminal.text
+    assert b"\x1b" not in terminal.written
 
 
 def test_alt_enter_begins_another_line(start: Start) -> None:

@@ -20,7 +20,9 @@ from ..files import cache_folder
 from ..visible import unguarded
 from .commands.registry import completions
 from .reader import PROMPT, Discarded
+from .screen import Printable
 from .terminal import no_color
+from .wrapping import wrap_rows
 
 
 class PromptReader:
@@ -42,10 +44,31 @@ class PromptReader:
             enable_suspend=True,
             reserve_space_for_menu=4,
         )
+        # what was typed is written anew when it is complete: of a message that is taller than the window, the editor
+        # leaves only a part, and nothing in the scrollback
+        self._session.app.erase_when_done = True
 
     def read(self) -> str:
         """Return the next message; see `Reader.read`."""
-        return _valid_unicode(self._session.prompt(PROMPT))
+        try:
+            text = _valid_unicode(self._session.prompt(PROMPT))
+        except Discarded as error:
+            self._write(f"{error}^C")
+            raise
+        except KeyboardInterrupt:
+            self._write("")
+            raise
+        except EOFError:
+            print(PROMPT, end="")
+            raise
+        self._write(text)
+        return text
+
+    def _write(self, message: str) -> None:
+        """Write a message as it looked while it was typed."""
+        width = max(self._session.app.output.get_size().columns - len(PROMPT), 1)
+        rows = [row for line in Printable().push(message).split("\n") for row in wrap_rows(line, width)]
+        print(PROMPT + f"\n{' ' * len(PROMPT)}".join(rows), flush=True)
 
     def _is_command(self) -> bool:
         return self._session.default_buffer.text.startswith("/")
@@ -90,8 +113,9 @@ def _bindings() -> KeyBindings:
     @bindings.add("c-c")
     @bindings.add("<sigint>")
     def _(event: KeyPressEvent) -> None:
-        error = Discarded if event.current_buffer.text else KeyboardInterrupt
-        event.app.exit(exception=error, style="class:aborting")
+        text = _valid_unicode(event.current_buffer.text)
+        event.current_buffer.append_to_history()  # arrow up brings it back
+        event.app.exit(exception=Discarded(text) if text else KeyboardInterrupt, style="class:aborting")
 
     return bindings
 

@@ -116,6 +116,18 @@ class Wrapped(Generic[Tag]):
         return at
 
 
+def wrap_rows(line: str, width: int) -> list[str]:
+    """Return the rows of one line of prose on `width` columns."""
+    rows = [""]
+    for written, _ in Wrapped[None](width).push(line):
+        for part in re.split(rf"({re.escape(_CLEAR_ROW)}|\n)", written):
+            if part == "\n":
+                rows.append("")
+            else:
+                rows[-1] = "" if part == _CLEAR_ROW else rows[-1] + part
+    return rows
+
+
 def _breaks(before: str, after: str) -> bool:
     """Return whether a row may end between two characters without a space: at wide ones such as ideographs."""
     if before == _ZWJ or _extends(after) or (_is_flag(before) and _is_flag(after)):
