@@ -299,16 +299,16 @@ def test_ctrl_c_ends_the_search_and_keeps_its_best(
     [
         (("--mask", "9"), "mask item '9' names layer 9; the model's layers are 0 to 5"),
         (("--mask", "2", "--minutes", "3"), "a mask was given, so there is no search"),
-        (("--minutes", "3", "--evaluations", "3"), "minutes and evaluations are two budgets; give one"),
-        (("--minutes", "0"), "minutes is 0.0; it must be above 0"),
-        (("--evaluations", "0"), "evaluations is 0; it must be at least 1"),
-        (("--skip-ratio", "1"), "skip_ratio is 1.0; it is a share of the sublayers between 0 and 1"),
-        (("--answer-tokens", "1"), "answer_tokens is 1; it must be at least 2"),
-        (("--seed", "-1"), "seed is -1; it must be at least 0"),
+        (("--minutes", "3", "--evaluations", "3"), "--minutes and --evaluations are two budgets; give one"),
+        (("--minutes", "0"), "--minutes is 0.0; it must be above 0"),
+        (("--evaluations", "0"), "--evaluations is 0; it must be at least 1"),
+        (("--skip-ratio", "1"), "--skip-ratio is 1.0; it is a share of the sublayers between 0 and 1"),
+        (("--answer-tokens", "1"), "--answer-tokens is 1; it must be at least 2"),
+        (("--seed", "-1"), "--seed is -1; it must be at least 0"),
         (("--text", "absent.txt"), "absent.txt: the text cannot be read"),
         (("--verifier", "absent.gguf"), "absent.gguf does not exist"),
         (("--draft", "absent.gguf"), "absent.gguf does not exist"),
-        (("--threads", "0", "--mask", "2"), "threads is 0; it must be at least 1"),
+        (("--threads", "0", "--mask", "2"), "--threads is 0; it must be at least 1"),
     ],
 )
 def test_what_cannot_be_done_is_refused(

@@ -14,6 +14,7 @@ import pytest
 from commands import MODES, Run
 
 from via_sd_local.catalog import fetching, lookup, registry
+from via_sd_local.cli.options import settings_from
 from via_sd_local.cli.placement_options import DRAFT, NAMES, VERIFIER
 from via_sd_local.cli.program import build_parser
 from via_sd_local.runtime import context
@@ -47,6 +48,7 @@ def test_every_option_has_a_test_here() -> None:
         *(f"--{prefix}{name}" for prefix in (VERIFIER, DRAFT) for name in NAMES),  # tested in test_placement.py
         "--json-schema-file",
         "--ignore-memory",  # tested in test_footprint.py
+        *("--router", "--remeasure", "--audit-every", "--write-through"),  # what they do: tests/pure/test_settings.py
     }
 
 
@@ -163,7 +165,7 @@ def test_lossless_modes_give_the_sampled_text_of_plain_decoding(mode: str, answe
 def test_a_larger_context_than_the_model_was_trained_for_is_warned_of(answer: Run) -> None:
     result = answer("--n-ctx", 1024)
     assert result.status == 0
-    assert result.err == "warning: n_ctx is 1024, but llama.gguf was trained for 512 tokens\n"
+    assert result.err.splitlines()[0] == "warning: --n-ctx is 1024, but llama.gguf was trained for 512 tokens"
 
 
 @pytest.mark.parametrize("draft", [("--draft", "{}"), ("--drafter", "lookup")])
@@ -219,3 +221,12 @@ def test_a_model_of_the_catalogue_that_is_absent_is_fetched_as_by_the_chat(
     assert pulled == [("smollm2-135m", False), ("gemma-3-270m", False)]
     assert run(*common).status == 0
     assert len(pulled) == 2
+
+
+def test_the_options_of_tiered_and_of_costs_become_settings() -> None:
+    common = ("complete", "x", "--verifier", "v", "--drafter", "lookup", "--mode", "tiered", "--mask", "2")
+    none = settings_from(build_parser().parse_args(common))
+    assert (none.router, none.audit_every, none.write_through, none.remeasure) == (None, None, False, False)
+    given = ("--router", "full-first", "--audit-every", "7", "--write-through", "--remeasure")
+    some = settings_from(build_parser().parse_args([*common, *given]))
+    assert (some.router, some.audit_every, some.write_through, some.remeasure) == ("full-first", 7, True, True)

@@ -29,12 +29,13 @@ _PLACEMENT = (
 _WORDS = (
     *("draft", "drafter", "mode", "profile", "mask", "thresholds", "threads", "devices", "temperature", "seed"),
     *("grammar", "minutes", "evaluations", "strategy", "host", "port", "embed", "ffn", "copies", "scale", "quant"),
+    *("router", "remeasure"),
 )
 _NAMES = (
     *_PLACEMENT,
     *("draft_mask", "max_deviation", "draft_tokens", "n_ctx", "top_k", "top_p", "min_p", "typical_p", "max_tokens"),
     *("repeat_penalty", "frequency_penalty", "presence_penalty", "mirostat_mode", "json_schema", "skip_ratio"),
-    *("answer_tokens", "kv_heads", "copies_from"),
+    *("answer_tokens", "kv_heads", "copies_from", "audit_every", "write_through"),
 )
 _ANY_NAME = re.compile(rf"(?<![\w/.'\"-])({'|'.join(name for name in _NAMES if '_' in name)})(?![\w/'\"-]|\.\w)")
 _FIRST_WORD = re.compile(rf"^({'|'.join(_WORDS)})(?= is | has | are | and | item | names | '|: )")
