@@ -45,7 +45,7 @@ def engine(model: Model, verifier: Callable[..., Verifier], keep: Callable[[Any]
     """`engine(mode)` drafts with the model itself; the slim tier decides much in tiered."""
 
     def make(mode: Mode, drafter: Drafter | None = None, **policy: Any) -> Engine:
-        masked = mode in (Mode.EXACT, Mode.TIERED)
+        masked = mode.uses_slim_tier
         own = drafter or keep(ModelDrafter(model, model, n_ctx=256, n_threads=1))
         rule = ConfidenceRule(0.2, 0.2)
         return Engine(verifier(model, "3" if masked else ""), own, Policy(mode, **{"rule": rule, **policy}))
@@ -223,7 +223,7 @@ def test_a_grammar_is_enforced_on_drafted_tokens(
     """The prompt suggests drafts that the grammar forbids; the answer follows the grammar, and ends with it."""
     prompt = smollm2.tokenize("Q: Is the sea salty? A: maybe. Q: Is the sky blue? A: maybe. Q: Is rain wet? A:")
     for drafter in (PromptLookup(min_ngram=1), ModelDrafter(smollm2, smollm2, n_ctx=256, n_threads=1)):
-        tiers = verifier(smollm2, "21-22" if mode in (Mode.EXACT, Mode.TIERED) else "")
+        tiers = verifier(smollm2, "21-22" if mode.uses_slim_tier else "")
         engine = Engine(tiers, keep(drafter), Policy(mode, rule=ConfidenceRule(0, 0)))
         for temperature in (0.0, 1.0):
             answer = smollm2.detokenize(text(engine, prompt, 12, grammar=YES_NO, temperature=temperature, seed=5))
@@ -266,7 +266,7 @@ def test_a_processor_is_called_once_for_each_position_in_the_order_of_the_text(
     assert processor.seen == [written[:n] for n in positions]
 
 
-@pytest.mark.parametrize("mode", [Mode.SD, Mode.EXACT, Mode.TIERED], ids=lambda mode: mode.value)
+@pytest.mark.parametrize("mode", [mode for mode in Mode if mode.drafts], ids=lambda mode: mode.value)
 def test_a_processor_meets_drafts_that_are_accepted(mode: Mode, engine: Callable[..., Engine]) -> None:
     """Otherwise nothing would follow from the test above."""
     drafting = engine(mode, draft_tokens=3)
