@@ -44,7 +44,7 @@ class Switches:
             self._max_deviation = settings.max_deviation
 
     def with_model(self, verifier: str) -> Settings:
-        """The settings for another large model; what depends on the layers of the present one is left out.
+        """Return the settings for another large model, without what depends on the layers of the present one.
 
         A mode with a slim tier becomes auto, and a drafter that is the large model itself is left out.
         """
@@ -68,7 +68,7 @@ class Switches:
         )
 
     def with_mode(self, mode: str, mask: str | None = None) -> Settings:
-        """The settings for a mode, with the last drafter, and with this mask or the last one for the slim tier.
+        """Return the settings for a mode, with the last drafter, and with this mask or the last one for the slim tier.
 
         For mode `lenient`, `mask` is the budget of deviations instead. Raises ValueError, with what to type, if the
         mode lacks a drafter, a mask or a budget, and whatever `Settings` raises.
@@ -98,7 +98,7 @@ class Switches:
             )
 
     def with_drafter(self, text: str) -> Settings:
-        """The settings with another drafter: a model, `lookup`, `lookup+MODEL`, `self LAYERS`, `lookup+self LAYERS`.
+        """Return the settings with another drafter: a model, `lookup[+MODEL]`, `self LAYERS` or `lookup+self LAYERS`.
 
         `none` means mode plain; in mode plain, a drafter means mode sd. Raises ValueError as `with_mode` does.
         """

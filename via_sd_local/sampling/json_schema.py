@@ -207,7 +207,7 @@ class _Converter:
         """Return the name of the rule for strings that are none of these names."""
 
         def node(rests: list[str]) -> str:
-            """The rule for what follows a beginning that is shared with names, of which `rests` are the rests."""
+            """Return the rule for what may follow a prefix of names whose remainders are `rests`."""
             firsts = sorted({rest[0] for rest in rests if rest})
             alternatives = [
                 f"{literal(json_character(ord(first)))} {node([rest[1:] for rest in rests if rest[:1] == first])}"

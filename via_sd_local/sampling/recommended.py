@@ -61,7 +61,7 @@ _FAMILIES = (
         "gemma3n?",
         r"",
         SamplingParams(temperature=1.0, top_k=64, top_p=0.95),
-        "generation_config.json of gemma-3-270m-it",
+        "the Gemma team",
     ),
     _Family(
         "qwen2",
@@ -133,10 +133,10 @@ class ChosenSampling:
         return self.given.get("temperature") != 0
 
     def with_value(self, name: str, value: Any) -> ChosenSampling:
-        """The sampling with another given value; None takes the value back, so that it is as recommended."""
+        """Return the sampling with another given value; None restores the recommended value."""
         given = {**self.given, name: value}
         return ChosenSampling({key: kept for key, kept in given.items() if kept is not None}, self.recommendation)
 
     def for_model(self, recommendation: Recommendation | None) -> ChosenSampling:
-        """The same choice for another model."""
+        """Return the same choice for another model."""
         return ChosenSampling(self.given, recommendation)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..engine.gate import DEFAULT_RULE, PAPER_RULE, Rule
+from ..engine.gate import DEFAULT_RULE, PAPER_RULE
 from ..engine.policy import Mode
 from ..errors import ModelError
 from ..mask import LayerMask
@@ -89,13 +89,13 @@ def route(asked: ParsedSettings, profile: Profile | None, *, pair: bool, here: b
 
 
 def _with_slim_tier(asked: ParsedSettings, mode: Mode, mask: LayerMask, profile: Profile | None) -> Route:
-    """The thresholds for `exact` or `tiered`; None stands for a profile that was made with another drafter, too."""
+    """Choose the thresholds for `exact` or `tiered`; `profile` is also None if it was made with another drafter."""
     budget = asked.max_deviation
     if asked.rule is not None:
         return Route(mode, mask, asked.rule, budget, "as asked")
     default = Route(mode, mask, DEFAULT_RULE, budget, "default thresholds")
     if profile is None and asked.mask is None and mode is Mode.TIERED:
-        warning = f"the profile's thresholds are for another draft model; using {_text(DEFAULT_RULE)}"
+        warning = f"the profile's thresholds are for another draft model; using {DEFAULT_RULE}"
         return replace(default, warning=warning)
     if profile is None or mask != profile.layer_mask:  # thresholds hold for the mask that they were calibrated with
         return default
@@ -105,13 +105,13 @@ def _with_slim_tier(asked: ParsedSettings, mode: Mode, mask: LayerMask, profile:
     level = DEFAULT_LEVEL if budget is None else budget
     rule = profile.rule(level)
     if rule is None:
-        warning = f"the profile knows no thresholds for max_deviation {level:g}; using {_text(DEFAULT_RULE)}"
+        warning = f"the profile knows no thresholds for max_deviation {level:g}; using {DEFAULT_RULE}"
         return replace(default, warning=warning)
     return replace(default, rule=rule, why=f"the profile's thresholds for max_deviation {level:g}")
 
 
 def _automatic(asked: ParsedSettings, profile: Profile | None, *, pair: bool, here: bool) -> Route:
-    """The fastest mode within the budget, according to the profile."""
+    """Choose the fastest mode within the budget, according to the profile."""
     mode, budget = asked.mode_without_profile, asked.max_deviation or 0.0
     unused = f"max_deviation {budget:g} is not made use of, as"
     if mode is Mode.PLAIN:
@@ -136,7 +136,3 @@ def _automatic(asked: ParsedSettings, profile: Profile | None, *, pair: bool, he
     mask = profile.layer_mask if lossless is Mode.EXACT else None
     why = f"{lossless.value}: the fastest lossless mode by the profile"
     return Route(lossless, mask, profile.exact_rule or DEFAULT_RULE, None, why, warning)
-
-
-def _text(rule: Rule) -> str:
-    return f"{rule.name}:{rule.accept:g},{rule.rewrite:g}"

@@ -171,7 +171,7 @@ class Session:
         return "".join(answer)
 
     def prompt_tokens(self, text: str, *, raw: bool = False, chat_template: str | None = None) -> list[int]:
-        """The tokens that `stream` prompts with.
+        """Return the tokens of the prompt that `stream` evaluates.
 
         The text becomes a user's message in `chat_template` (Jinja), or else in the chat template of the model. It is
         continued as it is if `raw`, or if there is no template. Raises ModelError if the template cannot be used.
