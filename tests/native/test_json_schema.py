@@ -68,7 +68,7 @@ def test_a_schema_is_enforced_on_drafted_tokens(
     own: Drafter = PromptLookup(min_ngram=1)
     if drafter == "model":
         own = keep(ModelDrafter(smollm2, smollm2, n_ctx=384, n_threads=1))
-    tiers = verifier(smollm2, "21-22" if mode in (Mode.EXACT, Mode.TIERED) else "", 384)
+    tiers = verifier(smollm2, "21-22" if mode.uses_slim_tier else "", 384)
     engine = Engine(tiers, own, Policy(mode, 4, rule=ConfidenceRule(0, 0)))
     reference = verifier(smollm2, "", 384).context
     for params in ({}, {"temperature": 1.0, "seed": 5}):

@@ -273,9 +273,9 @@ def test_a_placement_of_a_draft_needs_a_draft() -> None:
 
 
 def test_a_bad_placement_is_one_line_on_the_command_line(answer: Run) -> None:
-    assert_refused(answer("--cache-type-k", "q9"), "type_k is 'q9'; it is one of f32")
+    assert_refused(answer("--cache-type-k", "q9"), "--cache-type-k is 'q9'; it is one of f32")
     assert_refused(answer("--cache-type-k", "q8_0"), "K cache type q8_0 with block size 32")
-    assert_refused(answer("--tensor-split", "x"), "tensor_split is 'x'")
+    assert_refused(answer("--tensor-split", "x"), "--tensor-split is 'x'")
 
 
 def test_a_draft_of_the_same_file_is_loaded_again_only_where_it_lies_elsewhere(files: Path) -> None:

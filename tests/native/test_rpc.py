@@ -241,7 +241,7 @@ def test_a_server_that_is_not_there_is_an_error(tiny_model: Make, answer: Run) -
     with pytest.raises(ModelError, match=f"the RPC server {endpoint} cannot be reached: Connection refused"):
         tiny_model(tiny.spec("llama"), placement=Placement(rpc_servers=(endpoint,)))
     assert_refused(answer("--rpc-servers", endpoint), f"the RPC server {endpoint} cannot be reached")
-    assert_refused(answer("--rpc-servers", "nowhere"), "rpc_servers has 'nowhere'; a server is host:port")
+    assert_refused(answer("--rpc-servers", "nowhere"), "--rpc-servers has 'nowhere'; a server is host:port")
 
 
 def test_what_is_no_rpc_server_is_told_apart() -> None:

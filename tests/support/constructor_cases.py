@@ -181,7 +181,8 @@ def outcome(case: Construction, llama_cpp: Any, cls: Any, folder: Path, **more: 
         finally:
             llm.close()
     except Exception as error:
-        return {"error": type(error).__name__, "said": str(error)}
+        kinds = [kind.__name__ for kind in type(error).__mro__]
+        return {"error": kinds[0], "kinds": kinds, "said": str(error)}
 
 
 def main() -> None:
