@@ -6,6 +6,7 @@ import array
 import ctypes
 import fcntl
 import os
+import signal
 import sys
 import termios
 import time
@@ -31,6 +32,12 @@ class _Screen(pyte.HistoryScreen):  # type: ignore[misc]
         self._answer(data)
 
 
+def _hear_signals() -> None:
+    """Undo in the child what nohup, or a start in the background, has done to this program and would be inherited."""
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Terminal:
     """A running program and the screen that it writes to."""
 
@@ -52,7 +59,13 @@ class Terminal:
                 whole[variable] = value
         arguments = [str(part) for part in command]
         self.child = pexpect.spawn(
-            arguments[0], arguments[1:], timeout=TIMEOUT, dimensions=(lines, columns), env=whole, echo=True
+            arguments[0],
+            arguments[1:],
+            timeout=TIMEOUT,
+            dimensions=(lines, columns),
+            env=whole,
+            echo=True,
+            preexec_fn=_hear_signals,
         )
         self.child.delaybeforesend = None
         self.screen = _Screen(columns, lines, self.send)
