@@ -54,7 +54,7 @@ def measure(engine: Engine, context: int, tokens: int, sampling: SamplingParams)
     """Generate, and return milliseconds outside llama_decode per token and per block, without the first token."""
     engine.reset()
     prompt = [1] + [300 + i % 500 for i in range(context - 1)]
-    steps = engine.generate(prompt, max_tokens=tokens, sampling=sampling)
+    steps = engine.generate(prompt, max_tokens=tokens, sampling=sampling, stops_at_end=False)
     next(steps)  # the prompt
     before = engine.stats.overhead_seconds
     emitted = sum(len(step.tokens) for step in steps)

@@ -98,7 +98,7 @@ def check(runs: list[Run], count: int, *, of_each: int = 1, caches: int = 1) -> 
     assert {run.held for run in runs} == {(0,) * caches}
 
 
-WATCHED = {"modes", "llama_speculative", "foundation", "streaming", "coupling", "simulate", "predictions"}
+WATCHED = {"modes", "llama_speculative", "foundation", "streaming", "coupling", "simulate", "predictions", "overhead"}
 
 
 def test_every_benchmark_that_generates_is_watched_below() -> None:
@@ -111,6 +111,19 @@ def model(tmp_path: Path) -> Path:
     template = "{% for message in messages %}{{ message.content }}{% endfor %}"
     spec = tiny.spec("llama", n_ctx_train=1024)
     return tiny.write(tmp_path / "model.gguf", spec, overrides={"tokenizer.chat_template": template})
+
+
+def test_every_measurement_of_the_overhead_starts_with_empty_caches(
+    runs: list[Run], capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--vocab", "950", "--context", "16", "--tokens", "12", "--rounds", "1", "--json"]
+    assert load("overhead").main(options) == 0
+    assert len(runs) == 6
+    assert all(set(run.held) == {0} for run in runs)
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["vocab"] == 950
+    assert len(row) == 2 + 6
+    assert min(row.values()) > 0
 
 
 @pytest.mark.parametrize("draft", [True, False], ids=["model", "lookup"])

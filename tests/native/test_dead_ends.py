@@ -67,7 +67,7 @@ def preferring(model: Model, letter: str) -> np.ndarray:
 def test_an_answer_that_no_token_can_go_on_with_is_an_error_and_the_next_one_is_not(
     mode: Mode, temperature: float, model: Model, verifier: Callable[..., Verifier], keep: Callable[[Any], Any]
 ) -> None:
-    masked = mode in (Mode.EXACT, Mode.TIERED)
+    masked = mode.uses_slim_tier
     drafter = keep(ModelDrafter(model, model, n_ctx=256, n_threads=1))
     engine = Engine(verifier(model, "3" if masked else ""), drafter, Policy(mode, rule=ConfidenceRule(0.2, 0.2)))
 

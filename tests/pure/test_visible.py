@@ -92,7 +92,6 @@ def started(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
         ("models", "pull", EVIL),
         ("profiles", "show", f"{EVIL}.json"),
         ("complete", "--verifier", "x", "--prompt-file", EVIL),
-        ("complete", "--verifier", "x", "--prompt", "x", EVIL),
         ("models", EVIL),
         ("calibrate", "--verifier", EVIL),
     ],
