@@ -24,7 +24,7 @@ from via_sd_local.session.settings import Settings
         ("grammar and json_schema both", "--grammar-file and --json-schema-file both"),
         # words of a sentence, and parts of names, stay
         ("the mask skips the attention of every layer", "the mask skips the attention of every layer"),
-        ("/tmp/n_ctx/top_p.gguf does not exist", "/tmp/n_ctx/top_p.gguf does not exist"),
+        ("/models/n_ctx/top_p.gguf does not exist", "/models/n_ctx/top_p.gguf does not exist"),
         ("draft models and the mode of the day", "draft models and the mode of the day"),
     ],
 )

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from rich.cells import cell_len
 
 from ..visible import unguarded, visible
+from .terminal import without
 
 _BACKSPACE, _ERASE_LINE, _ERASE_WORD = ("\b", "\x7f"), "\x15", "\x17"
 _END = ("\x04", "\x00")  # Ctrl-D, also as Linux stores one that was typed before the line editing was turned off
@@ -41,24 +42,11 @@ class Keys:
     @contextlib.contextmanager
     def unlimited_lines(self) -> Iterator[None]:
         """Turn the terminal's own line editing off while the block runs."""
-        try:
-            import termios
-
-            number = sys.stdin.fileno()
-            before = termios.tcgetattr(number)
-        except (ImportError, OSError, ValueError, termios.error):
-            yield
-            return
-        mode = [*before[:6], list(before[6])]
-        mode[3] &= ~(termios.ICANON | termios.ECHO)
-        mode[6][termios.VMIN], mode[6][termios.VTIME] = 1, 0
-        termios.tcsetattr(number, termios.TCSADRAIN, mode)
-        self._edits = True
-        try:
-            yield
-        finally:
-            self._edits = False
-            termios.tcsetattr(number, termios.TCSADRAIN, before)
+        with without("ICANON", "ECHO") as self._edits:
+            try:
+                yield
+            finally:
+                self._edits = False
 
     def read_line(self) -> str:
         """Return the next line with its newline; without one at the end of input.

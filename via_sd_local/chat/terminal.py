@@ -19,20 +19,31 @@ def moves_cursor() -> bool:
 
 
 @contextlib.contextmanager
-def echo_off() -> Iterator[None]:
-    """Keep the terminal from showing what is typed in the middle of an answer; the next prompt shows it."""
+def without(*modes: str) -> Iterator[bool]:
+    """Turn local modes of the terminal off while the block runs, named as in termios, e.g. `ECHO`.
+
+    Yields whether standard input is a terminal whose modes could be changed.
+    """
     try:
         import termios
 
         number = sys.stdin.fileno()
         before = termios.tcgetattr(number)
     except (ImportError, OSError, ValueError, termios.error):
-        yield
+        yield False
         return
-    silent = list(before)
-    silent[3] &= ~termios.ECHO
-    termios.tcsetattr(number, termios.TCSADRAIN, silent)
+    changed = [*before[:6], list(before[6])]
+    for mode in modes:
+        changed[3] &= ~getattr(termios, mode)
+    if "ICANON" in modes:  # a read then returns as soon as there is a byte
+        changed[6][termios.VMIN], changed[6][termios.VTIME] = 1, 0
+    termios.tcsetattr(number, termios.TCSADRAIN, changed)
     try:
-        yield
+        yield True
     finally:
         termios.tcsetattr(number, termios.TCSADRAIN, before)
+
+
+def echo_off() -> contextlib.AbstractContextManager[bool]:
+    """Keep the terminal from showing what is typed in the middle of an answer; the next prompt shows it."""
+    return without("ECHO")
