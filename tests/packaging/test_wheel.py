@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -98,10 +99,13 @@ def test_the_installed_wheel_answers(command: Callable[..., str], tmp_path: Path
 def test_every_library_of_the_installed_wheel_comes_from_the_wheel(
     command: Callable[..., str], installed: Path
 ) -> None:
-    code = "import via_sd_local.binding, via_sd_local; print(open('/proc/self/maps').read(), via_sd_local.__file__)"
+    code = (
+        "import numpy, via_sd_local.binding, via_sd_local; from via_sd_local.sampling.rows import sum_exp; "
+        "sum_exp(numpy.zeros(4, numpy.float32), 0.0); print(open('/proc/self/maps').read(), via_sd_local.__file__)"
+    )
     lines = command("python", "-c", code).splitlines()
     assert Path(lines[-1].split()[-1]).is_relative_to(installed.parent)
-    ours = {Path(line.split()[-1]) for line in lines if "libggml" in line or "libllama" in line}
+    ours = {Path(line.split()[-1]) for line in lines if re.search("lib(ggml|llama|via)", line)}
     assert {path.name for path in ours} >= {library_file(name) for name in LIBRARIES}
     assert all(path.is_relative_to(installed.parent) for path in ours)
 
@@ -149,7 +153,7 @@ def test_the_source_distribution_has_what_a_build_reads_and_no_build(tmp_path: P
     with tarfile.open(build("sdist", tmp_path)) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
     folders = ("via_sd_local", "native", "patches", "models", "tests", "bench", "scripts")
-    suffixes = (".py", ".c", ".cpp", ".h", ".in", ".cmake", ".txt", ".patch", ".json", ".sh", ".typed")
+    suffixes = (".py", ".c", ".cpp", ".h", ".inc", ".in", ".cmake", ".txt", ".patch", ".json", ".sh", ".typed")
     wanted = {
         path.relative_to(ROOT).as_posix()
         for folder in folders
@@ -159,4 +163,4 @@ def test_the_source_distribution_has_what_a_build_reads_and_no_build(tmp_path: P
     assert {"via_sd_local/chat/__init__.py", "bench/speculative/CMakeLists.txt"} <= wanted
     top = {"CMakeLists.txt", "pyproject.toml", "README.md", "LICENSE", "NOTICE.md", "PKG-INFO"}
     assert wanted | top <= names
-    assert not {name for name in names if name.startswith(("build/", "via_sd_local/lib", "via_sd_local/_vendor"))}
+    assert not {name for name in names if name.startswith(("build/", "via_sd_local/lib/", "via_sd_local/_vendor"))}
